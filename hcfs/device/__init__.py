@@ -1,0 +1,33 @@
+"""One block device, image file or piece of memory: geometry, exclusive claim, direct I/O, aligned buffers."""
+
+from __future__ import annotations
+
+from hcfs.device.buffers import BufferPool, PoolStatistics
+from hcfs.device.errors import (
+    DeviceError,
+    DeviceHeld,
+    DeviceNotFound,
+    DeviceReadOnly,
+    DeviceTooSmall,
+    DeviceUnusable,
+    NotADevice,
+)
+from hcfs.device.memory import MemoryDevice
+from hcfs.device.protocol import BLOCK, BlockDevice, IoMode, check_range
+
+__all__ = [
+    "BLOCK",
+    "BlockDevice",
+    "BufferPool",
+    "DeviceError",
+    "DeviceHeld",
+    "DeviceNotFound",
+    "DeviceReadOnly",
+    "DeviceTooSmall",
+    "DeviceUnusable",
+    "IoMode",
+    "MemoryDevice",
+    "NotADevice",
+    "PoolStatistics",
+    "check_range",
+]
