@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,15 +55,22 @@ def test_store_exists_load_delete(worker: Worker, kind: str, base: Path, direct:
     )
 
 
-@pytest.mark.parametrize("skew", [0, 64, 512])
-@pytest.mark.parametrize("length", [1, 511, 4095, 4096, 4097, MIB - 1, MIB + 512, 2 * MIB])
-def test_lengths_and_buffer_addresses(client: Client, length: int, skew: int) -> None:
-    """Only whole blocks at block addresses go past the page cache; the rest must be right all the same."""
-    chunks = make_chunks(3, length)
-    client.store(chunks, skew=skew)
-    assert client.load(chunks, skew=skew) == [0] * 3
-    assert client.load(chunks, skew=(skew + 64) % 4096) == [0] * 3
-    assert client.load(chunks) == [0] * 3
+def test_lengths_and_buffer_addresses(client: Client) -> None:
+    """With O_DIRECT the client goes through the page cache when the length isn't whole blocks, and refuses by itself a
+    buffer that isn't at a block's address; the adapter rounds lengths up first."""
+    lengths = [1, 511, 4095, 4096, 4097, MIB - 1, MIB + 512, 2 * MIB]
+    for number, (length, skew) in enumerate(itertools.product(lengths, [0, 64, 512])):
+        whole = client.kind == "adapter" or length % 4096 == 0
+        refused = client.direct and whole and skew > 0
+        chunks = make_chunks(3, length, first=3 * number)
+        ok, error = client.try_store(chunks, skew=skew)
+        assert ok is not refused, (length, skew, error)
+        if refused:
+            assert client.exists(chunks) == [False] * 3
+            client.store(chunks)
+        assert client.load(chunks) == [0] * 3, (length, skew)
+        assert client.load(chunks, skew=skew) == ([None] * 3 if refused else [0] * 3), (length, skew)
+        assert client.exists(chunks) == [True] * 3
 
 
 def test_a_read_ahead_is_read_in_two_parts(worker: Worker, base: Path) -> None:
@@ -73,7 +81,7 @@ def test_a_read_ahead_is_read_in_two_parts(worker: Worker, base: Path) -> None:
 
 
 def test_a_shorter_object_is_a_miss_and_a_longer_one_gives_its_beginning(client: Client) -> None:
-    (chunk,) = chunks = make_chunks(1, MIB)
+    chunks = make_chunks(1, MIB)
     client.store(chunks)
     assert client.load(chunks, length=MIB - 4096) == [0]
     assert client.load(chunks, length=MIB - 100) == [0]
@@ -172,14 +180,12 @@ def test_nothing_is_left_staged_and_usage_is_accounted_for(worker: Worker, kind:
         client.store(chunks)
         status = mount.status()
         assert (status["staged_objects"], status["staged_bytes"]) == (0, 0)
-        assert status["objects"] == before["objects"] + len(chunks) + 1  # and the namespace's directory
+        assert status["namespaces"]["kv"]["objects"] == len(chunks)
         rounded = sum(-(-os.stat(mount.ns("kv") / chunk.name).st_size // 4096) * 4096 for chunk in chunks)
         assert status["namespaces"]["kv"]["used_bytes"] == rounded
         assert status["namespaces"]["kv"]["salts"]["tenant"] == 4 * 4 * 4096
-        assert (
-            sum(status[f"{kind}_bytes"] for kind in ("used", "free", "staged", "pending", "quarantined"))
-            == (status["capacity_bytes"])
-        )
+        parts = ("used", "free", "staged", "pending", "quarantined")
+        assert sum(status[f"{part}_bytes"] for part in parts) == status["capacity_bytes"]
         client.delete(chunks)
         assert os.listdir(mount.ns("kv")) == []
     mount.umount()
@@ -204,7 +210,7 @@ def test_the_names_on_the_mount_are_the_keys(worker: Worker, kind: str, base: Pa
     chunks = [
         Chunk(make_key(number, model=model, salt=salt, group=group), 100)
         for number, (model, salt, group) in enumerate(
-            [("plain", "", 0), ("org/name", "", 7), ("a/b/c", "t", 0), ("-SEP-", "", 0), ("Ü b", "ö @"[:2], 300)]
+            [("plain", "", 0), ("org/name", "", 7), ("a/b/c", "t", 0), ("-SEP-", "", 0), ("Ü b", "ö", 300)]
         )
     ]
     with Client(worker, kind, base) as client:

@@ -1,8 +1,8 @@
 """LMCache's clients in a process of their own: requests come as JSON lines on stdin, answers go to stdout.
 
-Run by driver.py, under any PYTHONPATH that can import lmcache. Only LMCache, torch and the standard library are imported,
-so that what is tested is what an engine loads. A chunk's content is a pseudo-random function of its key and a version
-number, so it is made and checked here and never crosses the pipe.
+Run by driver.py, under any PYTHONPATH that can import lmcache. Only LMCache, torch and the standard library are
+imported, so that what is tested is what an engine loads. A chunk's content is a pseudo-random function of its key and a
+version number, so it is made and checked here and never crosses the pipe.
 """
 
 from __future__ import annotations
