@@ -1,4 +1,4 @@
-"""Roots of the exceptions that are the user's or the medium's fault; everything else is a bug and keeps its traceback."""
+"""Roots of the exceptions that are the user's or the medium's fault; anything else is a bug and keeps its traceback."""
 
 from __future__ import annotations
 

@@ -12,7 +12,11 @@ from hcfs.device.errors import (
     DeviceUnusable,
     NotADevice,
 )
+from hcfs.device.file import FileDevice
+from hcfs.device.geometry import Geometry
+from hcfs.device.holders import mounted_or_held
 from hcfs.device.memory import MemoryDevice
+from hcfs.device.opening import open_device
 from hcfs.device.protocol import BLOCK, BlockDevice, IoMode, check_range
 
 __all__ = [
@@ -25,9 +29,13 @@ __all__ = [
     "DeviceReadOnly",
     "DeviceTooSmall",
     "DeviceUnusable",
+    "FileDevice",
+    "Geometry",
     "IoMode",
     "MemoryDevice",
     "NotADevice",
     "PoolStatistics",
     "check_range",
+    "mounted_or_held",
+    "open_device",
 ]

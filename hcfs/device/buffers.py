@@ -59,25 +59,25 @@ class BufferPool:
 
         Blocks while the budget is used up. ValueError for a length below 1 or above the budget.
         """
-        if not 0 < length <= self.budget:
-            raise ValueError(f"a buffer of {length} bytes can't come from a pool of {self.budget}")
-        size = min(max(SMALLEST, 1 << (length - 1).bit_length()), self.budget)
+        size = self._class_of(length)
         with self._turn:
             self._book_returned()
             if self._in_use + size > self.budget:
                 self._waits += 1
                 while self._in_use + size > self.budget:
                     self._book(self._returned.get())
-            mapping = self._take(size)
-            self._in_use += size
-            self._peak = max(self._peak, self._in_use)
-            lease_type = self._lease_types.get(size)
-            if lease_type is None:
-                lease_type = self._lease_types[size] = _lease_type(size)
-        lease = lease_type.from_buffer(mapping)
-        lease.mapping = mapping
-        lease.home = self._returned
-        return memoryview(lease).cast("B")[:length]
+            return self._lend(size, length)
+
+    def try_acquire(self, length: int) -> memoryview | None:
+        """As acquire(), but None instead of waiting: for those who hold buffers already."""
+        size = self._class_of(length)
+        if not self._turn.acquire(blocking=False):
+            return None
+        try:
+            self._book_returned()
+            return None if self._in_use + size > self.budget else self._lend(size, length)
+        finally:
+            self._turn.release()
 
     def statistics(self) -> PoolStatistics:
         """Never waits."""
@@ -87,6 +87,23 @@ class BufferPool:
             finally:
                 self._turn.release()
         return PoolStatistics(self.budget, self._in_use, self._idle_bytes, self._waits, self._peak)
+
+    def _class_of(self, length: int) -> int:
+        if not 0 < length <= self.budget:
+            raise ValueError(f"a buffer of {length} bytes can't come from a pool of {self.budget}")
+        return min(max(SMALLEST, 1 << (length - 1).bit_length()), self.budget)
+
+    def _lend(self, size: int, length: int) -> memoryview:
+        mapping = self._take(size)
+        self._in_use += size
+        self._peak = max(self._peak, self._in_use)
+        lease_type = self._lease_types.get(size)
+        if lease_type is None:
+            lease_type = self._lease_types[size] = _lease_type(size)
+        lease = lease_type.from_buffer(mapping)
+        lease.mapping = mapping
+        lease.home = self._returned
+        return memoryview(lease).cast("B")[:length]
 
     def _take(self, size: int) -> mmap.mmap:
         """An idle mapping of that size, or a new one for which idle ones of other sizes make room."""

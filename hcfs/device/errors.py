@@ -34,8 +34,9 @@ class DeviceError(HcfsError):
         self.os_errno = os_errno
         where = "" if offset is None else f" of {length} bytes at offset {offset}"
         if reason is None:
-            reason = strerror(os_errno if os_errno is not None else EIO)
-        super().__init__(f"{name}: {operation}{where} failed: {reason}; the kernel's log (dmesg) may say why")
+            cause = strerror(os_errno if os_errno is not None else EIO)
+            reason = f"{cause}; look at the device's messages in the kernel's log (dmesg)"
+        super().__init__(f"{name}: {operation}{where} failed: {reason}")
 
 
 class DeviceUnusable(HcfsError):

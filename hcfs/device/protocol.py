@@ -74,5 +74,5 @@ def check_range(device: BlockDevice, operation: str, offset: int, length: int) -
     if offset % BLOCK or length % BLOCK:
         raise ValueError(f"{operation} of {length} bytes at {offset}: not multiples of {BLOCK}")
     if offset < 0 or offset + length > device.size:
-        reason = f"beyond the device's end at {device.size}"
+        reason = f"that is beyond its end at {device.size} (has it shrunk?)"
         raise DeviceError(device.name, operation, offset, length, reason=reason)

@@ -1,0 +1,54 @@
+"""Processes that have a file open or locked, by /proc."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from hcfs.device.identity import Identity, identify_open_file
+
+NAMED = 3
+COMMAND_LENGTH = 80
+
+
+def openers(target: Identity) -> list[int]:
+    """Processes with a descriptor of this block device or file, as far as we may see them."""
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and _has_open(entry, target)]
+
+
+def lock_owners(file: Identity) -> list[int]:
+    """Processes that took a lock on this file, by /proc/locks; they may have ended and left it to a child."""
+    place = f"{os.major(file.device):02x}:{os.minor(file.device):02x}:{file.inode}"
+    try:
+        with open("/proc/locks") as locks:
+            fields = [line.split() for line in locks]
+    except OSError:
+        return []
+    # "1: FLOCK ADVISORY WRITE 812 fe:00:1234 0 EOF"; a waiter's line has "->" as its second word, an open file
+    # description's lock has -1 for the process.
+    return [int(words[4]) for words in fields if words[1] != "->" and words[5] == place and int(words[4]) > 0]
+
+
+def name_processes(pids: Sequence[int]) -> str:
+    """`process 12 (python -m hcfs ...), process 13 (...) and 2 more`; nothing for none."""
+    names = [f"process {pid}{_command(pid)}" for pid in pids[:NAMED]]
+    more = len(pids) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+def _has_open(process: str, target: Identity) -> bool:
+    directory = f"/proc/{process}/fd"
+    try:
+        descriptors = os.listdir(directory)
+    except OSError:
+        return False
+    return any(identify_open_file(f"{directory}/{descriptor}") == target for descriptor in descriptors)
+
+
+def _command(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as arguments:
+            command = arguments.read().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+    return f" ({command[:COMMAND_LENGTH]})" if command else ""
