@@ -1,0 +1,368 @@
+"""The store's state and what all its parts share: the lock, transactions, pins, freed extents.
+
+Locks: `lock` guards everything in memory and is never held across I/O; `commit_lock` serialises writers of the log and is taken before it.
+Nothing here waits while it holds `lock`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal, Protocol
+
+from hcfs.device import BlockDevice, BufferPool, DeviceError
+from hcfs.store.attributes import SLOT_MASK, Attributes, Flags, Kind, kind_of
+from hcfs.store.errors import MetadataFull, NoSuchObject, ReadOnlyStore
+from hcfs.store.extents import Extent
+from hcfs.store.granule import Checksummer
+from hcfs.store.granule_cache import GranuleCache
+from hcfs.store.items import Index, Transaction
+from hcfs.store.log import LogWriter
+from hcfs.store.space import Share, Space
+from hcfs.store.superblock import BLOCK, Superblock
+
+log = logging.getLogger(__name__)
+
+SERIAL_STEP = 1 << 16
+"""serials reserved by one SERIAL item"""
+
+GRANULE_CACHE_SHARE = 8
+"""one part in so many of the buffer pool's budget is what the granule cache may hold beside it"""
+
+
+class Observer(Protocol):
+    """Told, under the store's lock, of committed files that come and go; may not call the store."""
+
+    def added(self, oid: int, namespace: int, blocks: int, name: bytes) -> None: ...
+
+    def removed(self, oid: int, namespace: int, blocks: int, name: bytes) -> None: ...
+
+
+class Counters:
+    """What happened since the store was opened; changed under the store's lock or by one thread alone."""
+
+    def __init__(self) -> None:
+        self.commits = 0
+        """objects published"""
+        self.group_commits = 0
+        self.checkpoints = 0
+        self.abandoned = 0
+        self.checksum_errors = 0
+        self.device_errors = 0
+        self.read_bytes = 0
+        """verified bytes handed to readers"""
+        self.written_bytes = 0
+        """bytes taken from writers"""
+
+
+class Pin:
+    """Keeps an object's extents from reuse, and reads of it possible, whatever happens to its names.
+
+    `size` in bytes. Released once, by `release`; a pin that is never released keeps its space pending."""
+
+    __slots__ = ("_core", "_released", "checksums", "extents", "generation", "oid", "size")
+
+    def __init__(self, core: Core, slot: int) -> None:
+        table = core.index.table
+        self._core = core
+        self._released = False
+        self.oid = table.id[slot]
+        self.size = table.size[slot]
+        self.generation = table.generation[slot]
+        self.extents = table.extents(slot)
+        self.checksums: bytes | tuple[int, int]
+        """of the granules, u32 little-endian each; or (device offset, length) while they are only on the medium"""
+        granules = table.granules(slot)
+        if granules <= 1:
+            self.checksums = table.crc[slot].to_bytes(4, "little") if granules else b""
+        else:
+            self.checksums = table.tables.get(slot) or (table.table_at[slot], granules * 4)
+
+    def release(self) -> None:
+        """Give the pin up; idempotent."""
+        self._core.unpin(self)
+
+    def mark_released(self) -> bool:
+        """Whether this call was the first; the caller holds the store's lock."""
+        first, self._released = not self._released, True
+        return first
+
+
+class Core:
+    """State of a recovered store; the parts of `Store` work on it."""
+
+    def __init__(
+        self,
+        device: BlockDevice,
+        pool: BufferPool,
+        superblock: Superblock,
+        index: Index,
+        space: Space,
+        *,
+        writer: LogWriter | None,
+        region: int,
+        region_generation: int,
+        next_sequence: int,
+        state: Literal["ok", "read-only", "degraded"],
+        state_reason: str,
+    ) -> None:
+        self.device = device
+        self.pool = pool
+        self.superblock = superblock
+        self.index = index
+        self.space = space
+        self.checksummer = Checksummer(superblock.uuid, superblock.granule)
+        self.granules = GranuleCache(pool.budget // GRANULE_CACHE_SHARE)
+        self.counters = Counters()
+        self.state = state
+        self.state_reason = state_reason
+        self.observer: Observer | None = None
+        self.make_room: Callable[[int], bool] | None = None
+        self.on_pending: Callable[[], None] | None = None
+        """called, under the lock, when a change waits for a commit and none did before; must only signal"""
+        self.lock = threading.RLock()
+        self.commit_lock = threading.Lock()
+        self.writer = writer
+        self.region = region
+        self.region_generation = region_generation
+        self.next_sequence = next_sequence
+        self.queue: list[bytes] = []
+        """payloads that aren't durable yet, in sequence order up to next_sequence"""
+        self.freed: list[tuple[int, list[tuple[int, int]]]] = []
+        """(oid, runs) whose freeing record isn't durable yet"""
+        self.since_checkpoint: list[bytes] | None = None
+        """payloads queued since the checkpoint that is under way began"""
+        self.data_written = False
+        """data was written since the last flush"""
+        self.touched: dict[int, int] = {}
+        self.staged_objects = 0
+        self.reserved_bytes = 0
+        """metadata bytes promised to sealed objects"""
+        self.reserved_objects = 0
+        self.serial_limit = index.next_serial
+        self.files = 0
+        self.quarantined_objects = 0
+        self._pins: dict[int, list[Pin]] = {}
+        self._parked: dict[int, list[tuple[int, int]]] = {}
+        self._gone: dict[int, Attributes] = {}
+        """attributes of objects that were dropped while pinned"""
+        table = index.table
+        for slot in table.slots():
+            if table.flags[slot] & Flags.QUARANTINED:
+                self.quarantined_objects += 1
+            elif kind_of(table.mode[slot]) is Kind.FILE:
+                self.files += 1
+
+    # --- changes ---------------------------------------------------------------------------------------------------
+
+    def require_writable(self) -> None:
+        """Raises ReadOnlyStore."""
+        if self.state == "read-only" or self.writer is None:
+            raise ReadOnlyStore(f"{self.device.name} is read-only: {self.state_reason or 'it was mounted so'}")
+
+    @contextmanager
+    def change(self) -> Iterator[Transaction]:
+        """One transaction: atomic, visible at once, durable with the next commit. Holds the lock; the body must check everything before its
+        first item, since items that were added stay."""
+        with self.lock:
+            self.require_writable()
+            transaction = Transaction(self.index, time.time_ns())
+            empty = len(transaction.payload)
+            try:
+                yield transaction
+            finally:
+                if len(transaction.payload) > empty:
+                    self.enqueue(bytes(transaction.payload))
+
+    def enqueue(self, payload: bytes) -> None:
+        """Queue a transaction that was applied; the caller holds the lock."""
+        first = not self.queue
+        self.queue.append(payload)
+        self.next_sequence += 1
+        if self.since_checkpoint is not None:
+            self.since_checkpoint.append(payload)
+        if first and self.on_pending is not None:
+            self.on_pending()
+
+    def new_id(self) -> int:
+        """An id that was never used, with an empty slot; the caller holds the lock and puts a row there, or gives the slot back."""
+        if self.index.next_serial >= self.serial_limit:
+            self.serial_limit = self.index.next_serial + SERIAL_STEP
+            transaction = Transaction(self.index, time.time_ns())
+            transaction.serial(self.serial_limit)
+            self.enqueue(bytes(transaction.payload))
+        serial = self.index.next_serial & 0x7FFFFFFF or 1
+        self.index.next_serial += 1
+        return serial << 32 | self.index.table.take_slot()
+
+    def slot(self, oid: int) -> int:
+        """The object's slot. Raises NoSuchObject; the caller holds the lock."""
+        slot = self.index.table.slot(oid)
+        if not slot:
+            raise NoSuchObject(f"object {oid} is not, or no longer, in the store")
+        return slot
+
+    # --- metadata room ---------------------------------------------------------------------------------------------
+
+    @property
+    def metadata_limit(self) -> int:
+        """Bytes that a checkpoint may take: three quarters of a region, so that the log behind it has room."""
+        return (self.superblock.region_blocks - 1) * BLOCK * 3 // 4
+
+    def metadata_shortage(self, more_bytes: int, more_objects: int) -> str:
+        """Why so much more metadata has no room, "" when it has; the caller holds the lock."""
+        objects = self.index.table.objects + self.reserved_objects + more_objects
+        if more_objects and objects > self.superblock.max_objects:
+            return f"the store holds {objects - more_objects} objects, its limit (max_objects) set by mkfs"
+        if self.index.checkpoint_bytes + self.reserved_bytes + more_bytes > self.metadata_limit:
+            return f"the metadata region is full ({self.metadata_limit} bytes for {objects - more_objects} objects)"
+        return ""
+
+    def require_metadata(self, more_bytes: int, more_objects: int) -> None:
+        """Raises MetadataFull; the caller holds the lock."""
+        shortage = self.metadata_shortage(more_bytes, more_objects)
+        if shortage:
+            raise MetadataFull(f"{self.device.name}: {shortage}; remove objects, or format with a larger --max-objects")
+
+    # --- pins and freed extents ------------------------------------------------------------------------------------
+
+    def pin(self, oid: int) -> Pin:
+        """Pin an object. Memory only. Raises NoSuchObject."""
+        with self.lock:
+            slot = self.slot(oid)
+            pin = Pin(self, slot)
+            pins = self._pins.setdefault(oid, [])
+            if not pins and not self.index.table.flags[slot] & Flags.QUARANTINED:
+                self.space.pinned_used += self.index.table.blocks(slot)
+            pins.append(pin)
+            return pin
+
+    def unpin(self, pin: Pin) -> None:
+        with self.lock:
+            if not pin.mark_released():
+                return
+            pins = self._pins[pin.oid]
+            pins.remove(pin)
+            if pins:
+                return
+            del self._pins[pin.oid]
+            slot = self.index.table.slot(pin.oid)
+            if slot and not self.index.table.flags[slot] & Flags.QUARANTINED:
+                self.space.pinned_used -= self.index.table.blocks(slot)
+            self._gone.pop(pin.oid, None)
+            self.space.release(Share.PENDING, self._parked.pop(pin.oid, ()))
+
+    def pinned(self, oid: int) -> bool:
+        return oid in self._pins
+
+    def pins(self) -> list[Pin]:
+        """Every pin there is; the caller holds the lock."""
+        return [pin for pins in self._pins.values() for pin in pins]
+
+    def free_extents(self, oid: int, share: Share, extents: tuple[Extent, ...]) -> None:
+        """Give up extents that a durable record may still name: reusable when the transaction under way is durable and no pin is left.
+        The caller holds the lock and moves `pinned_used` itself."""
+        runs = [(e.block, e.count) for e in extents]
+        if runs:
+            self.space.move(share, Share.PENDING, sum(count for _, count in runs))
+            self.freed.append((oid, runs))
+
+    def settle_freed(self, freed: list[tuple[int, list[tuple[int, int]]]]) -> None:
+        """The records that freed these are durable: make them free, or park them until the last pin goes. The caller holds the lock."""
+        for oid, runs in freed:
+            if oid in self._pins:
+                self._parked.setdefault(oid, []).extend(runs)
+            else:
+                self.space.release(Share.PENDING, runs)
+
+    def drop(self, transaction: Transaction, slot: int) -> None:
+        """Remove an object's row and give its extents up. The caller holds the lock and has told the observer."""
+        table = self.index.table
+        oid, flags, kind = table.id[slot], table.flags[slot], kind_of(table.mode[slot])
+        if oid in self._pins:
+            self._gone[oid] = self._attributes(slot, nlink=0)
+            if not flags & Flags.QUARANTINED:
+                self.space.pinned_used -= table.blocks(slot)
+        quarantined = bool(flags & Flags.QUARANTINED)
+        self.free_extents(oid, Share.QUARANTINED if quarantined else Share.USED, table.extents(slot))
+        if quarantined:
+            self.quarantined_objects -= 1
+        elif kind is Kind.FILE:
+            self.files -= 1
+        transaction.drop(oid)
+        self.touched.pop(oid, None)
+        table.give_slot(slot)
+
+    # --- telling the observer --------------------------------------------------------------------------------------
+
+    def observe_removed(self, slot: int) -> None:
+        """Call before a committed file loses its last name or changes it."""
+        if self.observer is not None and self._observed(slot):
+            table, tree = self.index.table, self.index.tree
+            namespace = table.id[tree.namespace(slot)]
+            self.observer.removed(table.id[slot], namespace, table.blocks(slot), tree.name[slot] or b"")
+
+    def observe_added(self, slot: int) -> None:
+        """Call after a committed file got its first name or a changed one."""
+        if self.observer is not None and self._observed(slot):
+            table, tree = self.index.table, self.index.tree
+            namespace = table.id[tree.namespace(slot)]
+            self.observer.added(table.id[slot], namespace, table.blocks(slot), tree.name[slot] or b"")
+
+    def _observed(self, slot: int) -> bool:
+        return kind_of(self.index.table.mode[slot]) is Kind.FILE and bool(self.index.tree.names(slot))
+
+    # --- attributes ------------------------------------------------------------------------------------------------
+
+    def _attributes(self, slot: int, nlink: int | None = None) -> Attributes:
+        table = self.index.table
+        mode = table.mode[slot]
+        return Attributes(
+            id=table.id[slot],
+            kind=kind_of(mode),
+            mode=mode,
+            uid=table.uid[slot],
+            gid=table.gid[slot],
+            nlink=self.index.tree.nlink(slot) if nlink is None else nlink,
+            size=table.size[slot],
+            blocks=table.blocks(slot),
+            atime_ns=table.atime_ns[slot],
+            mtime_ns=table.mtime_ns[slot],
+            ctime_ns=table.ctime_ns[slot],
+            generation=table.generation[slot],
+            last_access_ns=table.last_access_ns[slot],
+            state="quarantined" if table.flags[slot] & Flags.QUARANTINED else "committed",
+        )
+
+    def attributes(self, oid: int) -> Attributes:
+        """The object's attributes; of a pinned object that was dropped, the last ones, with nlink 0. Memory only. Raises NoSuchObject."""
+        with self.lock:
+            slot = self.index.table.slot(oid)
+            if not slot and oid in self._gone:
+                return self._gone[oid]
+            return self._attributes(self.slot(oid))
+
+    def replace_gone(self, attributes: Attributes) -> None:
+        """Set the attributes of a dropped object that is still pinned; the caller holds the lock."""
+        self._gone[attributes.id] = attributes
+
+    def is_gone(self, oid: int) -> bool:
+        """Whether the object was dropped while pinned, and still is; the caller holds the lock."""
+        return oid in self._gone
+
+    # --- device failures -------------------------------------------------------------------------------------------
+
+    def fail_stop(self, error: DeviceError) -> None:
+        """After a log write or a flush failed nothing may be written any more: what it covered is unknown."""
+        with self.lock:
+            self.counters.device_errors += 1
+            if self.state != "read-only":
+                self.state = "read-only"
+                self.state_reason = f"a write of the metadata log failed ({error})"
+                log.error("%s turns read-only: %s", self.device.name, self.state_reason)
+
+    def slot_number(self, oid: int) -> int:
+        """The slot in an id, whether it is in use or not."""
+        return oid & SLOT_MASK

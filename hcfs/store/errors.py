@@ -1,0 +1,137 @@
+"""What the store refuses, one class a condition; each carries the errno that a system call answers."""
+
+from __future__ import annotations
+
+import errno
+
+from hcfs.errors import HcfsError
+
+
+class StoreError(HcfsError):
+    """Base of everything the store refuses."""
+
+    errno = errno.EIO
+
+
+class NotAStore(StoreError):
+    """No valid hcfs superblock on the device."""
+
+    errno = errno.EINVAL
+
+
+class UnsupportedFormat(StoreError):
+    """A superblock with a version or incompat bits that this program doesn't know."""
+
+    errno = errno.EOPNOTSUPP
+
+
+class DeviceSizeMismatch(StoreError):
+    """The device is smaller than its superblock says, or too small to format."""
+
+    errno = errno.EINVAL
+
+
+class CorruptMetadata(StoreError):
+    """Metadata that doesn't verify where it must."""
+
+
+class ReadOnlyStore(StoreError):
+    """A change was asked of a store that is read-only."""
+
+    errno = errno.EROFS
+
+
+class NoSuchName(StoreError):
+    errno = errno.ENOENT
+
+
+class NoSuchObject(StoreError):
+    """The object id isn't, or is no longer, in the store."""
+
+    errno = errno.ESTALE
+
+
+class NameExists(StoreError):
+    errno = errno.EEXIST
+
+
+class NotADirectory(StoreError):
+    errno = errno.ENOTDIR
+
+
+class IsADirectory(StoreError):
+    errno = errno.EISDIR
+
+
+class DirectoryNotEmpty(StoreError):
+    errno = errno.ENOTEMPTY
+
+
+class DirectoryIntoItself(StoreError):
+    errno = errno.EINVAL
+
+
+class NameTooLong(StoreError):
+    errno = errno.ENAMETOOLONG
+
+
+class InvalidName(StoreError):
+    errno = errno.EINVAL
+
+
+class AcrossNamespaces(StoreError):
+    """A rename or link between namespaces."""
+
+    errno = errno.EXDEV
+
+
+class NotPermitted(StoreError):
+    errno = errno.EPERM
+
+
+class TooManyLinks(StoreError):
+    errno = errno.EMLINK
+
+
+class NoSuchAttribute(StoreError):
+    errno = errno.ENODATA
+
+
+class AttributeTooLarge(StoreError):
+    errno = errno.E2BIG
+
+
+class NoSpace(StoreError):
+    """The data area has no room and nothing could be evicted."""
+
+    errno = errno.ENOSPC
+
+
+class MetadataFull(NoSpace):
+    """The metadata region, or the object limit, has no room and nothing could be evicted."""
+
+
+class ObjectTooLarge(StoreError):
+    errno = errno.EFBIG
+
+
+class StagedFailed(StoreError):
+    """The staged object failed before, or was abandoned or published."""
+
+
+class ChecksumMismatch(StoreError):
+    """A granule didn't verify: `oid`, `granule` (index)."""
+
+    def __init__(self, oid: int, granule: int) -> None:
+        super().__init__(f"granule {granule} of object {oid} doesn't match its checksum")
+        self.oid = oid
+        self.granule = granule
+
+
+class UnreadableGranule(StoreError):
+    """The device couldn't read a granule: `oid`, `granule` (index)."""
+
+    def __init__(self, oid: int, granule: int, reason: str) -> None:
+        super().__init__(f"granule {granule} of object {oid} can't be read: {reason}")
+        self.oid = oid
+        self.granule = granule

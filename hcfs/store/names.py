@@ -1,0 +1,381 @@
+"""Operations on names, attributes and extended attributes: memory only, each one transaction."""
+
+from __future__ import annotations
+
+import stat
+import time
+from dataclasses import replace as with_fields
+
+from hcfs.store.attributes import INTERNAL_XATTR, NAME_MAX, ROOT_ID, Extra, Flags, Kind, kind_of
+from hcfs.store.core import Core
+from hcfs.store.errors import (
+    AcrossNamespaces,
+    AttributeTooLarge,
+    DirectoryIntoItself,
+    DirectoryNotEmpty,
+    InvalidName,
+    IsADirectory,
+    NameExists,
+    NameTooLong,
+    NoSuchAttribute,
+    NoSuchName,
+    NotADirectory,
+    NotPermitted,
+    TooManyLinks,
+)
+from hcfs.store.items import Transaction
+from hcfs.store.table import ROW_BYTES, Row
+from hcfs.store.tree import ROOT_SLOT
+
+LINK_MAX = 65_000
+XATTR_NAME_MAX = 255
+XATTR_VALUE_MAX = 65_536
+EXTRA_MAX = 1 << 18
+"""bytes of all extended attributes of one object together, or a symlink's target"""
+
+
+def check_name(name: bytes) -> None:
+    """Raises NameTooLong or InvalidName."""
+    if len(name) > NAME_MAX:
+        raise NameTooLong(f"a name of {len(name)} bytes is too long: at most {NAME_MAX} bytes a component")
+    if not name or name in (b".", b"..") or b"/" in name or b"\0" in name:
+        raise InvalidName(f"{name!r} can't be a name")
+
+
+class Names(Core):
+    """The part of the store that knows names."""
+
+    # --- looking ---------------------------------------------------------------------------------------------------
+
+    def lookup(self, parent: int, name: bytes) -> int | None:
+        """The id that a directory's entry leads to, or None. Raises NoSuchObject, NotADirectory, NameTooLong."""
+        if len(name) > NAME_MAX:
+            check_name(name)
+        with self.lock:
+            slot = self.index.tree.lookup(self._directory(parent), name)
+            return self.index.table.id[slot] if slot else None
+
+    def is_current(self, oid: int) -> bool:
+        """Whether the object has a name (the root counts)."""
+        with self.lock:
+            slot = self.index.table.slot(oid)
+            return bool(slot) and (oid == ROOT_ID or bool(self.index.tree.names(slot)))
+
+    def list_directory(self, oid: int) -> list[tuple[bytes, int]]:
+        """(name, id) of each entry, in the order they were made: a snapshot."""
+        with self.lock:
+            children = self.index.tree.children.get(self._directory(oid), {})
+            ids = self.index.table.id
+            return [(name, ids[slot]) for name, slot in children.items()]
+
+    def entry_count(self, oid: int) -> int:
+        """How many entries a directory has."""
+        with self.lock:
+            return len(self.index.tree.children.get(self._directory(oid), ()))
+
+    def parent_of(self, oid: int) -> int:
+        """Id of the directory that holds the object's first name; the root is its own. Raises NoSuchObject."""
+        with self.lock:
+            slot = self.slot(oid)
+            if oid == ROOT_ID:
+                return ROOT_ID
+            names = self.index.tree.names(slot)
+            return self.index.table.id[names[0][0]] if names else ROOT_ID
+
+    def names_of(self, oid: int) -> list[tuple[int, bytes]]:
+        """(parent id, name) of each name; empty for the root and for what is gone."""
+        with self.lock:
+            slot = self.index.table.slot(oid)
+            return [(self.index.table.id[parent], name) for parent, name in self.index.tree.names(slot)] if slot else []
+
+    def path_of(self, oid: int) -> bytes:
+        """Path of the first name from the root, without a leading slash."""
+        with self.lock:
+            return self.index.tree.path(self.slot(oid))
+
+    def namespace_of(self, oid: int) -> int:
+        """Id of the directory of the namespace that the object is in (its own for a namespace's directory); 0 for the root."""
+        with self.lock:
+            return self.index.table.id[self.index.tree.namespace(self.slot(oid))]
+
+    # --- making ----------------------------------------------------------------------------------------------------
+
+    def mkdir(self, parent: int, name: bytes, mode: int, uid: int, gid: int) -> int:
+        """Make a directory; its id. `mode` without the file type."""
+        return self._create(parent, name, stat.S_IFDIR | stat.S_IMODE(mode), uid, gid, Extra())
+
+    def symlink(self, parent: int, name: bytes, target: bytes, uid: int, gid: int) -> int:
+        """Make a symbolic link; its id."""
+        if len(target) > 4095:
+            raise NameTooLong(f"a symlink's target of {len(target)} bytes is too long: at most 4095")
+        return self._create(parent, name, stat.S_IFLNK | 0o777, uid, gid, Extra(target=target))
+
+    def create_empty(self, parent: int, name: bytes, mode: int, uid: int, gid: int) -> int:
+        """Make an empty, committed file; its id."""
+        return self._create(parent, name, stat.S_IFREG | stat.S_IMODE(mode), uid, gid, Extra())
+
+    def _create(self, parent: int, name: bytes, mode: int, uid: int, gid: int, extra: Extra) -> int:
+        check_name(name)
+        with self.change() as transaction:
+            parent_slot = self._directory(parent)
+            if parent_slot == ROOT_SLOT and not stat.S_ISDIR(mode):
+                raise NotPermitted(
+                    "only namespaces (directories) can be made at the mount's root; make the file inside one"
+                )
+            if self.index.tree.lookup(parent_slot, name):
+                raise NameExists(f"{name!r} exists")
+            encoded = extra.encode()
+            self.require_metadata(ROW_BYTES + len(name) + len(encoded), 1)
+            oid = self.new_id()
+            now = transaction.time_ns
+            transaction.put(
+                Row(oid, mode, uid, gid, 0, 0, now, now, now, self.next_sequence, now, (), b"", encoded),
+            )
+            transaction.name(parent, name, oid)
+            if stat.S_ISREG(mode):
+                self.files += 1
+                self.observe_added(self.slot(oid))
+            return oid
+
+    # --- removing, moving ------------------------------------------------------------------------------------------
+
+    def unlink(self, parent: int, name: bytes) -> int:
+        """Take a file's or symlink's name away; the id it led to."""
+        with self.change() as transaction:
+            slot = self._entry(parent, name)
+            if kind_of(self.index.table.mode[slot]) is Kind.DIRECTORY:
+                raise IsADirectory(f"{name!r} is a directory")
+            oid = self.index.table.id[slot]
+            self._take_name(transaction, parent, name, slot)
+            return oid
+
+    def rmdir(self, parent: int, name: bytes) -> int:
+        """Remove an empty directory; its id."""
+        with self.change() as transaction:
+            slot = self._entry(parent, name)
+            self._require_empty_directory(slot, name)
+            oid = self.index.table.id[slot]
+            transaction.unname(parent, name)
+            self.drop(transaction, slot)
+            return oid
+
+    def rename(
+        self, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes, *, replace: bool = True
+    ) -> None:
+        """Rename within a namespace, over an existing name too unless `replace` is False."""
+        check_name(new_name)
+        with self.change() as transaction:
+            tree, table = self.index.tree, self.index.table
+            slot = self._entry(old_parent, old_name)
+            target_parent = self._directory(new_parent)
+            directory = kind_of(table.mode[slot]) is Kind.DIRECTORY
+            self._require_same_namespace(old_parent, new_parent)
+            target = tree.lookup(target_parent, new_name)
+            if target and not replace:
+                raise NameExists(f"{new_name!r} exists")
+            if target == slot:
+                return
+            if directory and tree.is_within(target_parent, slot):
+                raise DirectoryIntoItself(f"{old_name!r} can't be moved into itself")
+            if target:
+                if directory:
+                    self._require_empty_directory(target, new_name)
+                elif kind_of(table.mode[target]) is Kind.DIRECTORY:
+                    raise IsADirectory(f"{new_name!r} is a directory")
+            self.require_metadata(max(0, len(new_name) - len(old_name)), 0)
+            if target:
+                if directory:
+                    transaction.unname(new_parent, new_name)
+                    self.drop(transaction, target)
+                else:
+                    self._take_name(transaction, new_parent, new_name, target)
+            observed = self._first_name(slot) == (old_parent, old_name)
+            if observed:
+                self.observe_removed(slot)
+            transaction.unname(old_parent, old_name)
+            transaction.name(new_parent, new_name, table.id[slot])
+            if observed:
+                self.observe_added(slot)
+
+    def link(self, oid: int, parent: int, name: bytes) -> None:
+        """Give a file or symlink a further name within its namespace."""
+        check_name(name)
+        with self.change() as transaction:
+            slot = self.slot(oid)
+            parent_slot = self._directory(parent)
+            names = self.index.tree.names(slot)
+            if kind_of(self.index.table.mode[slot]) is Kind.DIRECTORY:
+                raise NotPermitted("a directory can't have a second name")
+            if not names:
+                raise NoSuchName("the object has no name any more")
+            if self.index.tree.namespace(slot) != self.index.tree.namespace(parent_slot):
+                raise AcrossNamespaces("a link can't lead into another namespace")
+            if self.index.tree.lookup(parent_slot, name):
+                raise NameExists(f"{name!r} exists")
+            if len(names) >= LINK_MAX:
+                raise TooManyLinks(f"the object has {len(names)} names already")
+            self.require_metadata(len(name) + 16, 0)
+            transaction.name(parent, name, oid)
+
+    def _take_name(self, transaction: Transaction, parent: int, name: bytes, slot: int) -> None:
+        """Remove a name of a file or symlink, and the object with its last one."""
+        tree = self.index.tree
+        first = self._first_name(slot) == (parent, name)
+        last = len(tree.names(slot)) == 1
+        if first:
+            self.observe_removed(slot)
+        transaction.unname(parent, name)
+        if last:
+            self.drop(transaction, slot)
+        elif first:
+            self.observe_added(slot)
+
+    # --- attributes ------------------------------------------------------------------------------------------------
+
+    def set_attributes(
+        self,
+        oid: int,
+        *,
+        mode: int | None = None,
+        uid: int | None = None,
+        gid: int | None = None,
+        atime_ns: int | None = None,
+        mtime_ns: int | None = None,
+        ctime_ns: int | None = None,
+    ) -> None:
+        """Change some attributes; ctime is set to now unless given. `mode` without the file type."""
+        with self.lock:
+            if self.is_gone(oid):
+                old = self.attributes(oid)
+                self.replace_gone(
+                    with_fields(
+                        old,
+                        mode=old.mode if mode is None else stat.S_IFMT(old.mode) | stat.S_IMODE(mode),
+                        uid=old.uid if uid is None else uid,
+                        gid=old.gid if gid is None else gid,
+                        atime_ns=old.atime_ns if atime_ns is None else atime_ns,
+                        mtime_ns=old.mtime_ns if mtime_ns is None else mtime_ns,
+                        ctime_ns=time.time_ns() if ctime_ns is None else ctime_ns,
+                    )
+                )
+                return
+        with self.change() as transaction:
+            slot, table = self.slot(oid), self.index.table
+            transaction.attributes(
+                oid,
+                table.mode[slot] if mode is None else stat.S_IFMT(table.mode[slot]) | stat.S_IMODE(mode),
+                table.uid[slot] if uid is None else uid,
+                table.gid[slot] if gid is None else gid,
+                table.flags[slot],
+                table.atime_ns[slot] if atime_ns is None else atime_ns,
+                table.mtime_ns[slot] if mtime_ns is None else mtime_ns,
+                transaction.time_ns if ctime_ns is None else ctime_ns,
+            )
+
+    def readlink(self, oid: int) -> bytes:
+        """A symlink's target. Raises InvalidName (EINVAL) for anything else."""
+        with self.lock:
+            target = self.extra_of(self.slot(oid)).target
+            if target is None:
+                raise InvalidName(f"object {oid} is not a symbolic link")
+            return target
+
+    def extra_of(self, slot: int) -> Extra:
+        """The decoded extra of a row; the caller holds the lock."""
+        return Extra.decode(self.index.table.extra.get(slot, b""))
+
+    def get_xattr(self, oid: int, name: bytes) -> bytes | None:
+        """An extended attribute's value, or None."""
+        with self.lock:
+            return self.extra_of(self.slot(oid)).xattrs.get(name)
+
+    def list_xattrs(self, oid: int) -> list[bytes]:
+        """Names of the extended attributes, internal ones (`hcfs.`) included."""
+        with self.lock:
+            return list(self.extra_of(self.slot(oid)).xattrs)
+
+    def set_xattr(self, oid: int, name: bytes, value: bytes, *, create: bool = False, replace: bool = False) -> None:
+        """Set an extended attribute."""
+        with self.change() as transaction:
+            slot = self.slot(oid)
+            extra = self.extra_of(slot)
+            check_xattr(extra.xattrs, name, value, create=create, replace=replace)
+            self.require_metadata(len(name) + len(value), 0)
+            extra.xattrs[name] = value
+            transaction.extra(oid, extra)
+            self._changed(transaction, slot)
+
+    def remove_xattr(self, oid: int, name: bytes) -> None:
+        """Remove an extended attribute. Raises NoSuchAttribute."""
+        with self.change() as transaction:
+            slot = self.slot(oid)
+            extra = self.extra_of(slot)
+            if extra.xattrs.pop(name, None) is None:
+                raise NoSuchAttribute(f"no extended attribute {name!r}")
+            transaction.extra(oid, extra)
+            self._changed(transaction, slot)
+
+    def _changed(self, transaction: Transaction, slot: int) -> None:
+        t = self.index.table
+        attributes = (t.mode[slot], t.uid[slot], t.gid[slot], t.flags[slot], t.atime_ns[slot], t.mtime_ns[slot])
+        transaction.attributes(t.id[slot], *attributes, transaction.time_ns)
+
+    def touch(self, oid: int, when_ns: int | None = None) -> None:
+        """Note an access; made durable lazily, with the next commit of something else or `flush_touches`."""
+        with self.lock:
+            slot = self.index.table.slot(oid)
+            if slot:
+                when = time.time_ns() if when_ns is None else when_ns
+                self.index.table.last_access_ns[slot] = when
+                if self.writer is not None:
+                    self.touched[oid] = when
+
+    # --- helpers ---------------------------------------------------------------------------------------------------
+
+    def _directory(self, oid: int) -> int:
+        slot = self.slot(oid)
+        if not stat.S_ISDIR(self.index.table.mode[slot]):
+            raise NotADirectory(f"object {oid} is not a directory")
+        return slot
+
+    def _entry(self, parent: int, name: bytes) -> int:
+        check_name(name)
+        slot = self.index.tree.lookup(self._directory(parent), name)
+        if not slot:
+            raise NoSuchName(f"no entry {name!r}")
+        return slot
+
+    def _first_name(self, slot: int) -> tuple[int, bytes] | None:
+        names = self.index.tree.names(slot)
+        return (self.index.table.id[names[0][0]], names[0][1]) if names else None
+
+    def _require_empty_directory(self, slot: int, name: bytes) -> None:
+        if kind_of(self.index.table.mode[slot]) is not Kind.DIRECTORY:
+            raise NotADirectory(f"{name!r} is not a directory")
+        if self.index.tree.children.get(slot):
+            raise DirectoryNotEmpty(f"directory {name!r} is not empty")
+
+    def _require_same_namespace(self, first: int, second: int) -> None:
+        tree = self.index.tree
+        if tree.namespace(self._directory(first)) != tree.namespace(self._directory(second)):
+            raise AcrossNamespaces("objects can't move between namespaces: copy them")
+
+    def is_quarantined(self, oid: int) -> bool:
+        with self.lock:
+            slot = self.index.table.slot(oid)
+            return bool(slot) and bool(self.index.table.flags[slot] & Flags.QUARANTINED)
+
+
+def check_xattr(xattrs: dict[bytes, bytes], name: bytes, value: bytes, *, create: bool, replace: bool) -> None:
+    """Whether an extended attribute may be set; raises NameExists, NoSuchAttribute, AttributeTooLarge, NameTooLong."""
+    if create and name in xattrs:
+        raise NameExists(f"the extended attribute {name!r} exists")
+    if replace and name not in xattrs:
+        raise NoSuchAttribute(f"no extended attribute {name!r}")
+    if not 0 < len(name) <= XATTR_NAME_MAX or len(value) > XATTR_VALUE_MAX:
+        raise AttributeTooLarge(
+            f"an extended attribute has a name of 1 to {XATTR_NAME_MAX} and a value of at most {XATTR_VALUE_MAX} bytes"
+        )
+    others = sum(len(k) + len(v) for k, v in xattrs.items() if k != name and not k.startswith(INTERNAL_XATTR))
+    if others + len(name) + len(value) > EXTRA_MAX:
+        raise AttributeTooLarge(f"the extended attributes of one object may take {EXTRA_MAX} bytes together")

@@ -1,0 +1,114 @@
+"""Quarantine and eviction: committed objects that stop being hits."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+
+from hcfs.store.attributes import Flags, Kind, kind_of
+from hcfs.store.errors import NoSuchObject
+from hcfs.store.space import Share
+from hcfs.store.staging import Staging
+
+QUARANTINE_XATTR = b"hcfs.quarantine"
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """An object that failed verification: a miss for everybody, kept for inspection, evicted first."""
+
+    id: int
+    path: bytes
+    """its first name's path when it was quarantined"""
+    reason: str
+    blocks: int
+    since_ns: int
+
+
+class Quarantine(Staging):
+    """The part of the store that lets objects go."""
+
+    def quarantine(self, oid: int, reason: str) -> list[tuple[int, bytes]]:
+        """Take all names from a file that can't be trusted and set it aside. Memory only; durable with the next commit.
+
+        The (parent id, name) pairs taken; none when it was quarantined or dropped before. On a read-only store the names go from memory only,
+        which is enough to make it a miss until the next mount finds it again."""
+        with self.lock:
+            slot = self.index.table.slot(oid)
+            if (
+                not slot
+                or self.index.table.flags[slot] & Flags.QUARANTINED
+                or kind_of(self.index.table.mode[slot]) is not Kind.FILE
+            ):
+                return []
+            names = self.names_of(oid)
+            path = self.index.tree.path(slot)
+            blocks = self.index.table.blocks(slot)
+            self.observe_removed(slot)
+            if self.state == "read-only" or self.writer is None:
+                for parent, name in names:
+                    self.index.unname(parent, name, time.time_ns())
+                self.index.table.flags[slot] |= Flags.QUARANTINED
+            else:
+                note = {"path": path.decode(errors="surrogateescape"), "reason": reason, "since_ns": time.time_ns()}
+                extra = self.extra_of(slot)
+                extra.xattrs[QUARANTINE_XATTR] = json.dumps(note).encode()
+                with self.change() as transaction:
+                    for parent, name in names:
+                        transaction.unname(parent, name)
+                    transaction.extra(oid, extra)
+                    t = self.index.table
+                    attributes = (
+                        t.uid[slot],
+                        t.gid[slot],
+                        t.flags[slot] | Flags.QUARANTINED,
+                        t.atime_ns[slot],
+                        t.mtime_ns[slot],
+                    )
+                    transaction.attributes(oid, t.mode[slot], *attributes, t.ctime_ns[slot])
+            self.space.move(Share.USED, Share.QUARANTINED, blocks)
+            if self.pinned(oid):
+                self.space.pinned_used -= blocks
+            self.files -= 1
+            self.quarantined_objects += 1
+            return names
+
+    def quarantined(self) -> list[Quarantined]:
+        """Every quarantined object."""
+        with self.lock:
+            table = self.index.table
+            found = []
+            if not self.quarantined_objects:
+                return []
+            for slot in table.slots():
+                if table.flags[slot] & Flags.QUARANTINED:
+                    note = json.loads(self.extra_of(slot).xattrs.get(QUARANTINE_XATTR, b"{}"))
+                    path = str(note.get("path", "")).encode(errors="surrogateescape")
+                    reason, since = str(note.get("reason", "unknown")), int(note.get("since_ns", 0))
+                    found.append(Quarantined(table.id[slot], path, reason, table.blocks(slot), since))
+            return found
+
+    def purge(self, oid: int) -> None:
+        """Drop a quarantined object. Memory only. Raises NoSuchObject for any other."""
+        with self.change() as transaction:
+            slot = self.slot(oid)
+            if not self.index.table.flags[slot] & Flags.QUARANTINED:
+                raise NoSuchObject(f"object {oid} is not quarantined")
+            self.drop(transaction, slot)
+
+    def evict(self, oid: int) -> list[tuple[int, bytes]] | None:
+        """Drop a file nobody has open, quarantined or not; the (parent id, name) pairs it had. Memory only.
+
+        None, and nothing done, when it is pinned, gone, or not a file."""
+        with self.lock:
+            slot = self.index.table.slot(oid)
+            if not slot or self.pinned(oid) or kind_of(self.index.table.mode[slot]) is not Kind.FILE:
+                return None
+            names = self.names_of(oid)
+            with self.change() as transaction:
+                self.observe_removed(slot)
+                for parent, name in names:
+                    transaction.unname(parent, name)
+                self.drop(transaction, slot)
+            return names

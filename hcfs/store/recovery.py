@@ -1,0 +1,220 @@
+"""From a device to a store: what is on the medium, and the state it amounts to. Crash cases: docs/format.md, "What a crash leaves"."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hcfs.device import BlockDevice, BufferPool, DeviceError
+from hcfs.store.allocator import Allocator, Overlap
+from hcfs.store.attributes import ROOT_ID, Flags, Kind, kind_of
+from hcfs.store.errors import CorruptMetadata, ReadOnlyStore
+from hcfs.store.frame import FrameType
+from hcfs.store.items import Index, apply
+from hcfs.store.log import LogWriter
+from hcfs.store.page import PageNames, load
+from hcfs.store.region import LogDamage, LogScan, RegionHeader, RegionReader
+from hcfs.store.space import Space
+from hcfs.store.store import Store
+from hcfs.store.superblock import BLOCK, KNOWN_RO_COMPAT, Superblock, SuperblockPair, read_pair
+from hcfs.store.tree import ROOT_SLOT
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Replayed:
+    """The state that one region holds."""
+
+    region: int
+    header: RegionHeader
+    index: Index
+    next_sequence: int
+    log_end: int
+    """bytes from the region's start"""
+    transactions: int
+    torn: bool
+    damage: list[LogDamage]
+    problems: list[str] = field(default_factory=list)
+    """sentences; empty when the state is exact"""
+
+
+def replay(device: BlockDevice, superblock: Superblock, number: int) -> Replayed | str:
+    """Load a region's checkpoint and apply its log; a sentence when it can't be used. Raises DeviceError only for reads of the header."""
+    reader = RegionReader(device, superblock, number)
+    header = reader.header()
+    if header is None:
+        return f"metadata region {number} has no valid header"
+    index = Index(superblock.granule)
+    names: list[PageNames] = []
+    try:
+        for payload_at, found in reader.pages(header):
+            if found is None:
+                return f"the checkpoint of metadata region {number} (generation {header.generation}) is damaged"
+            names.append(load(found.payload, payload_at, index))
+        for page_names in names:
+            for parent, name, slot in page_names.entries:
+                parent_slot = index.table.slot(parent)
+                if parent_slot:
+                    index.tree.add(parent_slot, name, slot)
+        index.next_serial = max(index.next_serial, header.next_serial)
+        scan = LogScan(reader, header)
+        transactions = 0
+        for frame in scan:
+            if frame.type == FrameType.TRANSACTION:
+                apply(frame.payload, index)
+                transactions += 1
+    except (CorruptMetadata, DeviceError) as error:
+        return f"metadata region {number} (generation {header.generation}) can't be read: {error}"
+    replayed = Replayed(number, header, index, scan.next_sequence, scan.end, transactions, scan.torn, scan.damage)
+    for damage in scan.damage:
+        replayed.problems.append(
+            f"{damage.bytes} bytes of the metadata log at {damage.offset} are damaged: transactions {damage.first} to {damage.end - 1} are lost"
+        )
+    index.table.rebuild_free_slots()
+    return replayed
+
+
+def current(device: BlockDevice, superblock: Superblock) -> Replayed:
+    """The state of the newest usable region. Raises CorruptMetadata when neither is."""
+    headers: list[tuple[int, int]] = []
+    refused: list[str] = []
+    for number in (0, 1):
+        try:
+            header = RegionReader(device, superblock, number).header()
+        except DeviceError as error:
+            refused.append(str(error))
+            continue
+        if header is not None:
+            headers.append((header.generation, number))
+    for _, number in sorted(headers, reverse=True):
+        result = replay(device, superblock, number)
+        if isinstance(result, Replayed):
+            result.problems.extend(f"{reason}; the older region is used" for reason in refused)
+            return result
+        refused.append(result)
+    reasons = "; ".join(refused) or "no metadata region has a valid header"
+    raise CorruptMetadata(
+        f"{device.name}: the metadata can't be recovered ({reasons}); 'hcfs mkfs --force' makes an empty store of it"
+    )
+
+
+def tidy(superblock: Superblock, state: Replayed) -> list[int]:
+    """Check what a sound state always fulfils and mend it where it can be: ids of objects to drop. Adds to `state.problems`."""
+    index = state.index
+    table, tree = index.table, index.tree
+    if table.slot(ROOT_ID) != ROOT_SLOT or kind_of(table.mode[ROOT_SLOT]) is not Kind.DIRECTORY:
+        raise CorruptMetadata(
+            "the root directory is missing from the metadata: 'hcfs mkfs --force' makes an empty store of the device"
+        )
+    doomed: list[int] = []
+    runs: list[tuple[int, int, int]] = []
+    start, end = superblock.data_start, superblock.data_start + superblock.data_blocks
+    for slot in table.slots():
+        oid = table.id[slot]
+        quarantined = table.flags[slot] & Flags.QUARANTINED
+        if slot != ROOT_SLOT and not quarantined and not tree.names(slot):
+            state.problems.append(f"object {oid} has no name")
+            doomed.append(oid)
+            continue
+        for extent in table.extents(slot):
+            if extent.block < start or extent.block + extent.count > end:
+                state.problems.append(f"object {oid} has an extent outside the data area")
+                doomed.append(oid)
+                break
+            runs.append((extent.block, extent.count, oid))
+    runs.sort()
+    doomed_set = set(doomed)
+    last_end, last_oid = 0, 0
+    for block, count, oid in runs:
+        if block < last_end and oid not in doomed_set and last_oid not in doomed_set:
+            # The younger object was allocated when the older one's record of being freed was lost.
+            older = min((last_oid, oid), key=lambda o: table.generation[table.slot(o)])
+            state.problems.append(
+                f"object {older} and object {oid if older == last_oid else last_oid} claim the same blocks"
+            )
+            doomed_set.add(older)
+            doomed.append(older)
+        if block + count > last_end:
+            last_end, last_oid = block + count, oid
+    return doomed
+
+
+def build_space(superblock: Superblock, index: Index) -> Space:
+    """The allocator and the shares that a state amounts to. Raises CorruptMetadata."""
+    table = index.table
+    runs: list[tuple[int, int]] = []
+    used = quarantined = 0
+    for slot in table.slots():
+        runs.extend((extent.block, extent.count) for extent in table.extents(slot))
+        if table.flags[slot] & Flags.QUARANTINED:
+            quarantined += table.blocks(slot)
+        else:
+            used += table.blocks(slot)
+    runs.sort()
+    try:
+        allocator = Allocator.without(superblock.data_start, superblock.data_blocks, runs)
+    except Overlap as overlap:
+        raise CorruptMetadata(f"blocks {overlap.args[0]} + {overlap.args[1]} are claimed twice") from overlap
+    return Space(allocator, used, quarantined)
+
+
+class UnrecoveredStore:
+    """A device with a valid superblock whose metadata isn't read yet: it can't be used for anything but `recover`."""
+
+    def __init__(self, device: BlockDevice, pool: BufferPool, pair: SuperblockPair) -> None:
+        self._device = device
+        self._pool = pool
+        self._pair = pair
+
+    @classmethod
+    def open(cls, device: BlockDevice, pool: BufferPool) -> UnrecoveredStore:
+        """Read the superblocks. Blocks. Raises NotAStore, UnsupportedFormat, DeviceSizeMismatch."""
+        return cls(device, pool, read_pair(device))
+
+    @property
+    def superblock(self) -> Superblock:
+        return self._pair.superblock
+
+    def recover(self, read_only: bool = False) -> Store:
+        """Replay the metadata; the store that it amounts to. Blocks. Raises CorruptMetadata, DeviceError, ReadOnlyStore.
+
+        Writes only if the log was damaged in the middle: then a fresh checkpoint, unless `read_only`."""
+        superblock, device = self.superblock, self._device
+        unknown = superblock.ro_compat & ~KNOWN_RO_COMPAT
+        if unknown and not read_only:
+            raise ReadOnlyStore(
+                f"{device.name} uses features that this hcfs may only read (ro-compat bits {unknown:#x}): mount it with -o ro, or use a newer hcfs"
+            )
+        state = current(device, superblock)
+        doomed = tidy(superblock, state)
+        problems = [f"the superblock at the {place} block is damaged" for place in self._pair.damaged] + state.problems
+        degraded: Literal["ok", "degraded"] = "degraded" if problems else "ok"
+        for oid in doomed:
+            state.index.table.strip(state.index.table.slot(oid))
+        space = build_space(superblock, state.index)
+        writer = None
+        if not read_only and not device.read_only:
+            start, length = superblock.regions[state.region] * BLOCK, superblock.region_blocks * BLOCK
+            begin = state.header.log_block * BLOCK
+            writer = LogWriter(device, superblock.uuid, start, length, state.header.generation, begin, state.log_end)
+        store = Store(
+            device,
+            self._pool,
+            superblock,
+            state.index,
+            space,
+            writer=writer,
+            region=state.region,
+            region_generation=state.header.generation,
+            next_sequence=state.next_sequence,
+            state="read-only" if writer is None else degraded,
+            state_reason="; ".join(problems) or ("mounted read-only" if writer is None else ""),
+        )
+        for problem in problems:
+            log.warning("%s: %s", device.name, problem)
+        if writer is not None and (doomed or state.damage):
+            store.drop_lost(doomed)
+            store.checkpoint()
+        return store

@@ -1,0 +1,509 @@
+"""Staged objects: bytes written in any order, on the way to becoming a committed object.
+
+Locks of one staged object, in this order: `_flow` (block cache, seal), `_growth` (allocation), then the store's lock. `_flow` and `_growth`
+are private to the object and may be held across its own I/O; the store's lock never is."""
+
+from __future__ import annotations
+
+import stat
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from hcfs.device import DeviceError
+from hcfs.errors import HcfsError
+from hcfs.store.attributes import Attributes, Extra, Kind
+from hcfs.store.core import Pin
+from hcfs.store.errors import NoSuchAttribute, ObjectTooLarge, StagedFailed
+from hcfs.store.extents import MAX_LOGICAL, Extent, pieces
+from hcfs.store.intervals import Intervals
+from hcfs.store.names import check_xattr
+from hcfs.store.superblock import BLOCK
+from hcfs.store.windows import Windows
+
+if TYPE_CHECKING:
+    from hcfs.store.staging import Staging
+
+CACHED_BLOCKS = 64
+"""blocks of small or unaligned writes kept in memory, 256 KiB an object, before they are written out"""
+DIRECT_BYTES = 64 << 10
+"""whole blocks of a write at least this long go to the device at once"""
+COPY_BYTES = 1 << 20
+MAX_GRANULES = 1 << 20
+"""checksums in one record: with granules of 256 KiB an object may have 256 GiB"""
+
+
+_UNKNOWN = (0, -1)
+"""a granule whose checksum must be computed from its bytes"""
+
+
+@dataclass(slots=True, eq=False)
+class _Change:
+    """A write or truncate under way, in the granules [first, end)."""
+
+    first: int
+    end: int
+    contested: bool = False
+
+
+class Staged:
+    """One object being written; made by `Staging.stage` and ended by publish or abandon. Thread-safe.
+
+    With a base it is a view of the base's bytes until its first write or size change, and copy-on-write from then on."""
+
+    def __init__(
+        self,
+        store: Staging,
+        oid: int,
+        namespace: int,
+        base: Pin | None,
+        attributes: Attributes,
+        extra: Extra,
+        *,
+        in_place: bool,
+    ) -> None:
+        self._store = store
+        self.id = oid
+        self.namespace = namespace
+        self.in_place = in_place
+        self.base = base.oid if base is not None else None
+        self._base_pin = base
+        self._base_limit = base.size if base is not None else 0
+        """bytes of the base that are still part of this object"""
+        self.size = self._base_limit
+        self.modified = False
+        """whether anything was written or the size was set"""
+        self.failed = 0
+        """errno of the first failure; a failed object can't be published"""
+        self.changed_attributes: dict[str, int] = {}
+        self.xattrs_changed = False
+        self._attributes = attributes
+        self._extra = extra
+        self._flow = RLock()
+        self._growth = RLock()
+        self._written = Intervals()
+        """blocks whose bytes are on the device"""
+        self._cache: dict[int, bytearray] = {}
+        """blocks whose bytes are here, newer than on the device"""
+        self._windows = Windows()
+        self._crcs: dict[int, tuple[int, int]] = {}
+        """granule -> (running checksum, bytes it covers from the granule's start)"""
+        self._changes = 0
+        self._sealed_at = -1
+        self._active = 0
+        """operations under way"""
+        self._under_way: list[_Change] = []
+        """writes and truncates under way"""
+        self._ended = False
+        self._released = False
+        self.sealed_extents: tuple[Extent, ...] = ()
+        self.sealed_checksums = b""
+        self.reserved_bytes = 0
+
+    # --- state -----------------------------------------------------------------------------------------------------
+
+    @property
+    def sealed(self) -> bool:
+        """Whether `seal` succeeded and nothing was written since."""
+        return self._sealed_at == self._changes and not self.failed
+
+    @property
+    def ended(self) -> bool:
+        """Published or abandoned."""
+        return self._ended
+
+    @property
+    def attributes_changed(self) -> bool:
+        """Whether mode, owner or times were set."""
+        return bool(self.changed_attributes)
+
+    def attributes(self) -> Attributes:
+        """As they would be after publishing now; memory only."""
+        with self._store.lock:
+            a = self._attributes
+            return Attributes(
+                *(
+                    a.id,
+                    Kind.FILE,
+                    a.mode,
+                    a.uid,
+                    a.gid,
+                    1,
+                    self.size,
+                    self._windows.blocks if self.modified else a.blocks,
+                ),
+                *(a.atime_ns, a.mtime_ns, a.ctime_ns, a.generation, a.last_access_ns, "staged"),
+            )
+
+    def set_attributes(
+        self,
+        *,
+        mode: int | None = None,
+        uid: int | None = None,
+        gid: int | None = None,
+        atime_ns: int | None = None,
+        mtime_ns: int | None = None,
+        ctime_ns: int | None = None,
+    ) -> None:
+        """Change some; memory only. `mode` without the file type."""
+        given = {"mode": mode, "uid": uid, "gid": gid, "atime_ns": atime_ns, "mtime_ns": mtime_ns, "ctime_ns": ctime_ns}
+        changes = {name: value for name, value in given.items() if value is not None}
+        if mode is not None:
+            changes["mode"] = stat.S_IFREG | stat.S_IMODE(mode)
+        with self._store.lock:
+            self._set(**{"ctime_ns": time.time_ns()} | changes)
+            self.changed_attributes.update(changes)
+
+    def _set(self, **changes: int) -> None:
+        old = self._attributes
+        values = {name: changes.get(name, getattr(old, name)) for name in Attributes.__slots__}
+        self._attributes = Attributes(**values)
+
+    def get_xattr(self, name: bytes) -> bytes | None:
+        return self._extra.xattrs.get(name)
+
+    def list_xattrs(self) -> list[bytes]:
+        return list(self._extra.xattrs)
+
+    def set_xattr(self, name: bytes, value: bytes, *, create: bool = False, replace: bool = False) -> None:
+        """Memory only. Raises as the store's set_xattr."""
+        with self._store.lock:
+            check_xattr(self._extra.xattrs, name, value, create=create, replace=replace)
+            self._extra.xattrs[name] = value
+            self.xattrs_changed = True
+
+    def remove_xattr(self, name: bytes) -> None:
+        """Memory only. Raises NoSuchAttribute."""
+        with self._store.lock:
+            if self._extra.xattrs.pop(name, None) is None:
+                raise NoSuchAttribute(f"no extended attribute {name!r}")
+            self.xattrs_changed = True
+
+    @property
+    def extra(self) -> Extra:
+        return self._extra
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    def write(self, offset: int, data: bytes | bytearray | memoryview) -> int:
+        """Write all of `data`; its length. Blocks, also for room (eviction). Raises NoSpace, DeviceError, ObjectTooLarge, StagedFailed;
+        after any of them the object has failed for good."""
+        view = memoryview(data).cast("B")
+        with self._operation():
+            self._require_size(offset + len(view))
+            if not view:
+                return 0
+            with self._change(offset, offset + len(view)) as change:
+                self._write(offset, view)
+                self._advance_checksums(offset, view, change)
+        return len(view)
+
+    def _write(self, offset: int, view: memoryview) -> None:
+        first, last = -(-offset // BLOCK), (offset + len(view)) // BLOCK
+        if (last - first) * BLOCK >= DIRECT_BYTES:
+            body, tail = first * BLOCK - offset, last * BLOCK - offset
+            if body:
+                self._write_cached(offset, view[:body])
+            self._write_blocks(first, view[body:tail])
+            if tail < len(view):
+                self._write_cached(last * BLOCK, view[tail:])
+        else:
+            self._write_cached(offset, view)
+        with self._store.lock:
+            self.size = max(self.size, offset + len(view))
+            self._store.counters.written_bytes += len(view)
+
+    def truncate(self, size: int) -> None:
+        """Set the size; what comes to lie beyond the end is gone, what is gained reads as zeros. Blocks for I/O of one block. Raises as `write`."""
+        with self._operation(), self._flow:
+            self._require_size(size)
+            with self._change(min(size, self.size), MAX_LOGICAL * BLOCK):
+                if size < self.size:
+                    self._cut(size)
+                with self._store.lock:
+                    self.size = size
+
+    def _cut(self, size: int) -> None:
+        block, within = divmod(size, BLOCK)
+        if within and (block in self._written or block in self._cache):
+            kept = self._cached_block(block)
+            kept[within:] = bytes(BLOCK - within)
+        end = block + (1 if within else 0)
+        for cached in [b for b in self._cache if b >= end]:
+            del self._cache[cached]
+        with self._store.lock:
+            self._base_limit = min(self._base_limit, size)
+            self._written.cut(end)
+            first = size // self._store.superblock.granule
+            for granule in [g for g in self._crcs if g >= first]:
+                del self._crcs[granule]
+
+    def _require_size(self, size: int) -> None:
+        if size > self._store.max_object_bytes:
+            raise ObjectTooLarge(f"an object can have at most {self._store.max_object_bytes} bytes on this store")
+
+    @contextmanager
+    def _change(self, start: int, end: int) -> Iterator[_Change]:
+        """One change of the bytes [start, end). Two at once in one granule can't both say what its checksum is: seal computes it anew."""
+        granule_bytes = self._store.superblock.granule
+        change = _Change(start // granule_bytes, -(-end // granule_bytes))
+        with self._store.lock:
+            for other in self._under_way:
+                if other.first < change.end and change.first < other.end:
+                    change.contested = other.contested = True
+            self._under_way.append(change)
+            self.modified = True
+            self._changes += 1
+            now = time.time_ns()
+            self._set(mtime_ns=now, ctime_ns=now)
+            self.changed_attributes.pop("mtime_ns", None)
+        try:
+            yield change
+        finally:
+            with self._store.lock:
+                self._under_way.remove(change)
+                if change.contested:
+                    for granule in [g for g in self._crcs if change.first <= g < change.end]:
+                        self._crcs[granule] = _UNKNOWN
+
+    def _write_cached(self, offset: int, view: memoryview) -> None:
+        with self._flow:
+            at = 0
+            while at < len(view):
+                block, within = divmod(offset + at, BLOCK)
+                count = min(BLOCK - within, len(view) - at)
+                if count == BLOCK:
+                    self._cache[block] = bytearray(view[at : at + BLOCK])
+                else:
+                    self._cached_block(block)[within : within + count] = view[at : at + count]
+                at += count
+            if len(self._cache) > CACHED_BLOCKS:
+                self._write_out()
+
+    def _cached_block(self, block: int) -> bytearray:
+        """The block in the cache, brought there first if need be. `_flow` is held."""
+        cached = self._cache.get(block)
+        if cached is None:
+            cached = bytearray(BLOCK)
+            self._fill(block, memoryview(cached))
+            self._cache[block] = cached
+        return cached
+
+    def _write_out(self) -> None:
+        """Write the cached blocks to the device. `_flow` is held."""
+        blocks = sorted(self._cache)
+        at = 0
+        while at < len(blocks):
+            run = 1
+            while at + run < len(blocks) and blocks[at + run] == blocks[at] + run and run < COPY_BYTES // BLOCK:
+                run += 1
+            buffer = self._store.pool.acquire(run * BLOCK)
+            for index in range(run):
+                buffer[index * BLOCK : (index + 1) * BLOCK] = self._cache[blocks[at + index]]
+            self._write_blocks(blocks[at], buffer)
+            at += run
+
+    def _write_blocks(self, first: int, view: memoryview) -> None:
+        """Write whole blocks to the device; cached ones in the range are superseded."""
+        count = len(view) // BLOCK
+        with self._growth:
+            for start, end in self._windows.gaps(first, first + count):
+                self._grow(start, end)
+        for extent in self._windows.map(first, first + count):
+            at = (extent.logical - first) * BLOCK
+            self._store.device.write(extent.block * BLOCK, view[at : at + extent.count * BLOCK])
+        with self._store.lock:
+            self._written.add(first, first + count)
+            self._store.data_written = True
+        if self._cache:
+            with self._flow:
+                for block in [b for b in self._cache if first <= b < first + count]:
+                    del self._cache[block]
+
+    def _grow(self, start: int, end: int) -> None:
+        """Allocate blocks for [start, end), and some for what is likely to follow. `_growth` is held; blocks while room is made."""
+        near = self._windows.block_before(start)
+        limit = self._windows.next_start(start)
+        at = start
+        for block, count in self._store.allocate(end - start, self._windows.blocks, near):
+            usable = count if limit is None else min(count, limit - at)
+            with self._store.lock:
+                self._windows.add(at, block, usable)
+                if usable < count:
+                    self._store.give_back([(block + usable, count - usable)])
+            at += usable
+
+    def _advance_checksums(self, offset: int, view: memoryview, change: _Change) -> None:
+        """Take the bytes into the running checksums of their granules, where they continue what is covered."""
+        granule_bytes, at = self._store.superblock.granule, 0
+        while at < len(view):
+            granule, within = divmod(offset + at, granule_bytes)
+            count = min(granule_bytes - within, len(view) - at)
+            crc, covered = self._crcs.get(granule, (0, 0))
+            continues = within in (0, covered) and covered <= within + count and not change.contested
+            if continues:
+                start = crc if within else self._store.checksummer.seed(self.id, granule)
+                self._crcs[granule] = (crc32c(view[at : at + count], start), within + count)
+            else:
+                self._crcs[granule] = _UNKNOWN
+            at += count
+
+    # --- reading own bytes -----------------------------------------------------------------------------------------
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """The object's bytes as written so far; short only at its end. Blocks. Raises DeviceError, ChecksumMismatch (of the base)."""
+        with self._operation(writing=False), self._flow:
+            end = min(offset + length, self.size)
+            if offset >= end:
+                return memoryview(b"")
+            first, last = offset // BLOCK, -(-end // BLOCK)
+            buffer = memoryview(bytearray((last - first) * BLOCK))
+            self._fill(first, buffer)
+            return buffer[offset - first * BLOCK : end - first * BLOCK]
+
+    def _fill(self, first: int, buffer: memoryview) -> None:
+        """Bytes of whole blocks from cache, device and base; zeros elsewhere (the buffer comes zeroed). `_flow` is held."""
+        end = first + len(buffer) // BLOCK
+        for start, stop, written in list(self._written.split(first, end)):
+            part = buffer[(start - first) * BLOCK : (stop - first) * BLOCK]
+            if written:
+                for extent in self._windows.map(start, stop):
+                    at = (extent.logical - start) * BLOCK
+                    self._store.device.read_into(extent.block * BLOCK, part[at : at + extent.count * BLOCK])
+            elif self._base_pin is not None and start * BLOCK < self._base_limit:
+                wanted = min(stop * BLOCK, self._base_limit) - start * BLOCK
+                for done in range(0, wanted, COPY_BYTES):
+                    data = self._store.read(self._base_pin, start * BLOCK + done, min(COPY_BYTES, wanted - done))
+                    part[done : done + len(data)] = data
+        for block, cached in self._cache.items():
+            if first <= block < end:
+                buffer[(block - first) * BLOCK : (block - first + 1) * BLOCK] = cached
+
+    # --- sealing ---------------------------------------------------------------------------------------------------
+
+    def seal(self) -> None:
+        """Bring everything to the device, checksum it, and reserve what publishing needs, so that publishing can't fail. Blocks. Raises as `write`;
+        idempotent, and undone by the next write."""
+        with self._operation(), self._flow:
+            changes = self._changes
+            if self._sealed_at == changes:
+                return
+            if self.modified:
+                self._copy_base()
+                self._write_out()
+                checksums = self._finish_checksums()
+                extents = self._finish_extents()
+                self._store.reserve(self, extents, checksums)
+            with self._store.lock:
+                if not self._under_way and self._changes == changes:
+                    self._sealed_at = changes
+
+    def _copy_base(self) -> None:
+        """Make the rest of the base's bytes the object's own."""
+        pin, limit = self._base_pin, self._base_limit
+        if pin is None or not limit:
+            return
+        for start, stop, written in list(self._written.split(0, -(-limit // BLOCK))):
+            if written:
+                continue
+            for piece in pieces(pin.extents, start, stop):
+                if piece.block >= 0:
+                    self._copy_blocks(piece.logical, piece.logical + piece.count)
+
+    def _copy_blocks(self, start: int, stop: int) -> None:
+        step = COPY_BYTES // BLOCK
+        for first in range(start, stop, step):
+            end = min(first + step, stop)
+            runs = [b for b in range(first, end) if b not in self._cache]
+            if not runs:
+                continue
+            if len(runs) < end - first:
+                for block in runs:
+                    self._cached_block(block)
+                continue
+            buffer = memoryview(bytearray((end - first) * BLOCK))
+            self._fill(first, buffer)
+            self._write_blocks(first, buffer)
+            used = min(end * BLOCK, self.size) - first * BLOCK
+            self._advance_checksums(first * BLOCK, buffer[:used], _Change(0, 0))
+
+    def _finish_checksums(self) -> bytes:
+        checksummer, granule_bytes = self._store.checksummer, self._store.superblock.granule
+        table = []
+        for granule, length in enumerate(checksummer.lengths(self.size)):
+            crc, covered = self._crcs.get(granule, _UNKNOWN)
+            if covered != length:
+                start = granule * granule_bytes
+                buffer = memoryview(bytearray(-(-length // BLOCK) * BLOCK))
+                self._fill(start // BLOCK, buffer)
+                crc = checksummer.checksum(self.id, granule, buffer[:length])
+                self._crcs[granule] = (crc, length)
+            table.append(crc)
+        return struct.pack(f"<{len(table)}I", *table)
+
+    def _finish_extents(self) -> tuple[Extent, ...]:
+        """The written blocks as extents; what was allocated beyond them is given back."""
+        with self._growth, self._store.lock:
+            self._written.cut(-(-self.size // BLOCK))
+            self._store.give_back(self._windows.trim(self._written))
+            return self._windows.extents()
+
+    # --- ending ----------------------------------------------------------------------------------------------------
+
+    def abandon(self) -> None:
+        """Give everything up; idempotent. Space is free at once, or when the I/O under way has ended. Later operations raise StagedFailed."""
+        with self._store.lock:
+            if self._ended:
+                return
+            self._ended = True
+            self._store.counters.abandoned += 1
+            self._release_when_idle()
+
+    def end_published(self) -> None:
+        """The store has taken the extents over; the caller holds the store's lock."""
+        self._ended = self._released = True
+        self._windows = Windows()
+        if self._base_pin is not None:
+            self._base_pin.release()
+
+    def _release_when_idle(self) -> None:
+        if self._active == 0 and not self._released:
+            self._released = True
+            self._store.discard_staged(self, self._windows.runs())
+            self._windows = Windows()
+            self._cache.clear()
+            if self._base_pin is not None:
+                self._base_pin.release()
+
+    @contextmanager
+    def _operation(self, *, writing: bool = True) -> Iterator[None]:
+        """One call with I/O: refused after the end or a failure, and noted as the failure if a write raises."""
+        with self._store.lock:
+            if self._ended or (writing and self.failed):
+                raise StagedFailed(
+                    f"staged object {self.id} {'has ended' if self._ended else 'failed before'}: what was written is not kept"
+                )
+            self._active += 1
+        try:
+            yield
+        except (HcfsError, OSError, MemoryError, ValueError) as error:
+            if writing and not self.failed:
+                self.failed = getattr(error, "errno", None) or 5
+            if isinstance(error, DeviceError):
+                self._store.counters.device_errors += 1
+            raise
+        finally:
+            with self._store.lock:
+                self._active -= 1
+                if self.ended:
+                    self._release_when_idle()
+
+
+assert MAX_GRANULES * 4 < 16 << 20
+assert MAX_LOGICAL * BLOCK > MAX_GRANULES << 18

@@ -1,0 +1,284 @@
+"""Staging and publishing: how written objects come to be committed ones."""
+
+from __future__ import annotations
+
+import stat
+import time
+
+from hcfs.store.attributes import INTERNAL_XATTR, NAME_MAX, Attributes, Extra, Kind, kind_of
+from hcfs.store.content import Content
+from hcfs.store.errors import (
+    IsADirectory,
+    MetadataFull,
+    NameExists,
+    NoSpace,
+    NotPermitted,
+    ObjectTooLarge,
+    StagedFailed,
+)
+from hcfs.store.extents import EXTENT_BYTES, Extent, blocks_of
+from hcfs.store.frame import MAX_PAYLOAD
+from hcfs.store.names import Names, check_name
+from hcfs.store.space import Share
+from hcfs.store.staged import MAX_GRANULES, Staged
+from hcfs.store.superblock import BLOCK
+from hcfs.store.table import ROW_BYTES, Row
+from hcfs.store.tree import ROOT_SLOT
+
+SEGMENT_BLOCKS = 1024
+"""most blocks allocated ahead of a writer, 4 MiB: objects written side by side still get long runs"""
+LARGE_WRITE_BLOCKS = 256
+"""a first write this long, the kernel's largest request, belongs to a large object"""
+
+
+RECORD_MAX = MAX_PAYLOAD - (64 << 10)
+"""bytes of an object's row and names in one transaction"""
+
+
+class Staging(Names, Content):
+    """The part of the store that takes new objects."""
+
+    @property
+    def max_object_bytes(self) -> int:
+        """Most bytes an object can have: its checksums must fit one record, and an eighth of the metadata region."""
+        return min(MAX_GRANULES, self.superblock.region_blocks * BLOCK // 32) * self.superblock.granule
+
+    def stage(
+        self,
+        base: int | None,
+        *,
+        namespace: int,
+        mode: int,
+        uid: int,
+        gid: int,
+        xattrs: dict[bytes, bytes] | None = None,
+    ) -> Staged:
+        """Begin an object: empty, or a view of a committed file `base` whose attributes it then starts with (mode, uid, gid are ignored).
+        Memory only. Raises NoSuchObject, ReadOnlyStore."""
+        with self.lock:
+            self.require_writable()
+            pin = self.pin(base) if base is not None else None
+            oid = self.new_id()
+            now = time.time_ns()
+            if base is not None:
+                extra = self.extra_of(self.slot(base))
+                a = self.attributes(base)
+                attributes = Attributes(
+                    *(oid, Kind.FILE, a.mode, a.uid, a.gid, 1, a.size, a.blocks, a.atime_ns, a.mtime_ns, a.ctime_ns),
+                    *(a.generation, a.last_access_ns, "staged"),
+                )
+            else:
+                extra = Extra(xattrs=dict(xattrs or {}))
+                attributes = Attributes(
+                    oid,
+                    Kind.FILE,
+                    stat.S_IFREG | stat.S_IMODE(mode),
+                    uid,
+                    gid,
+                    1,
+                    0,
+                    0,
+                    now,
+                    now,
+                    now,
+                    0,
+                    now,
+                    "staged",
+                )
+            self.staged_objects += 1
+            return Staged(self, oid, namespace, pin, attributes, extra, in_place=False)
+
+    def stage_in_place(self, oid: int) -> Staged:
+        """Begin new content for a committed file that keeps its id. Memory only. Raises NoSuchObject, ReadOnlyStore."""
+        with self.lock:
+            self.require_writable()
+            pin = self.pin(oid)
+            extra = self.extra_of(self.slot(oid))
+            self.staged_objects += 1
+            return Staged(self, oid, self.namespace_of(oid), pin, self.attributes(oid), extra, in_place=True)
+
+    # --- what a staged object asks for -----------------------------------------------------------------------------
+
+    def allocate(self, count: int, held: int, near: int | None) -> list[tuple[int, int]]:
+        """Blocks for a staged object that holds `held`: (block, count) runs of at least `count` together, more than that only as a single run;
+        adjacent to block `near` where possible. Blocks while room is made. Raises NoSpace."""
+        wanted = max(count, SEGMENT_BLOCKS if count >= LARGE_WRITE_BLOCKS else min(held, SEGMENT_BLOCKS))
+        while True:
+            with self.lock:
+                self.require_writable()
+                runs = self._allocate(count, wanted, near)
+                if runs is not None:
+                    return runs
+                pending = self.space.shares[Share.PENDING] and bool(self.freed)
+            if pending:
+                self.commit()
+                with self.lock:
+                    runs = self._allocate(count, count, near)
+                if runs is not None:
+                    return runs
+            if self.make_room is None or not self.make_room(count):
+                raise NoSpace(
+                    f"{self.device.name} is full: {count * BLOCK} bytes are wanted, {self.space.free * BLOCK} are free and nothing can be evicted"
+                )
+
+    def _allocate(self, count: int, wanted: int, near: int | None) -> list[tuple[int, int]] | None:
+        space = self.space
+        if wanted > count and space.free < 4 * wanted:
+            wanted = count
+        if near is not None and space.free >= count:
+            taken = space.extend(near, wanted)
+            if taken >= count:
+                return [(near, taken)]
+            if taken:
+                rest = space.stage(count - taken)
+                assert rest is not None
+                return [(near, taken), *rest]
+        if space.allocator.largest_run >= wanted:
+            return space.stage(wanted)
+        return space.stage(count)
+
+    def give_back(self, runs: list[tuple[int, int]]) -> None:
+        """Free staged blocks that no record ever named. The caller holds the lock."""
+        self.space.release(Share.STAGED, runs)
+
+    def reserve(self, staged: Staged, extents: tuple[Extent, ...], checksums: bytes) -> None:
+        """Keep metadata room for publishing; evicts for it if need be. Blocks. Raises MetadataFull, ReadOnlyStore."""
+        extra_bytes = len(staged.extra.encode())
+        needed = ROW_BYTES + NAME_MAX + len(extents) * EXTENT_BYTES + len(checksums) + extra_bytes
+        if needed > RECORD_MAX:
+            raise ObjectTooLarge(
+                f"an object in {len(extents)} extents needs a metadata record of {needed} bytes, more than {RECORD_MAX}"
+            )
+        while True:
+            with self.lock:
+                self.require_writable()
+                first = staged.reserved_bytes == 0
+                shortage = self.metadata_shortage(
+                    needed - staged.reserved_bytes, 1 if first and not staged.in_place else 0
+                )
+                if not shortage:
+                    self.reserved_bytes += needed - staged.reserved_bytes
+                    if first and not staged.in_place:
+                        self.reserved_objects += 1
+                    staged.reserved_bytes = needed
+                    staged.sealed_extents, staged.sealed_checksums = extents, checksums
+                    return
+            if self.make_room is None or not self.make_room(1):
+                remedy = "remove objects, or format with a larger --max-objects"
+                raise MetadataFull(f"{self.device.name}: {shortage}, and nothing can be evicted; {remedy}")
+
+    def discard_staged(self, staged: Staged, runs: list[tuple[int, int]]) -> None:
+        """A staged object was abandoned and is idle: its blocks and its id's slot are free. The caller holds the lock."""
+        self.give_back(runs)
+        self._end_staged(staged)
+        if not staged.in_place:
+            self.index.table.give_slot(self.slot_number(staged.id))
+
+    def _end_staged(self, staged: Staged) -> None:
+        self.staged_objects -= 1
+        self.reserved_bytes -= staged.reserved_bytes
+        if staged.reserved_bytes and not staged.in_place:
+            self.reserved_objects -= 1
+        staged.reserved_bytes = 0
+
+    # --- publishing ------------------------------------------------------------------------------------------------
+
+    def publish(self, staged: Staged, parent: int, name: bytes, *, replace: bool = True) -> int:
+        """Commit a sealed object under a name; its id, which stays. Visible at once, durable with the next commit. Memory only.
+
+        Raises StagedFailed, NameExists, IsADirectory, NotPermitted, NoSuchObject, ReadOnlyStore; the object then stays staged."""
+        check_name(name)
+        with self.lock:
+            self._require_publishable(staged)
+            if not staged.modified and staged.base is not None:
+                raise StagedFailed(
+                    f"staged object {staged.id} is an unmodified view of object {staged.base}: there is nothing to publish"
+                )
+            with self.change() as transaction:
+                parent_slot = self._directory(parent)
+                if parent_slot == ROOT_SLOT:
+                    raise NotPermitted("files can't be made at the mount's root; make the file inside a namespace")
+                target = self.index.tree.lookup(parent_slot, name)
+                if target and not replace:
+                    raise NameExists(f"{name!r} exists")
+                if target and kind_of(self.index.table.mode[target]) is Kind.DIRECTORY:
+                    raise IsADirectory(f"{name!r} is a directory")
+                if target:
+                    self._take_name(transaction, parent, name, target)
+                transaction.put(self._row(staged))
+                transaction.name(parent, name, staged.id)
+                self._count_published(staged)
+                self.files += 1
+                self.observe_added(self.slot(staged.id))
+            return staged.id
+
+    def publish_in_place(self, staged: Staged) -> int:
+        """Commit a sealed object that was begun with `stage_in_place`: the object gets its bytes, and keeps id, names and attributes.
+        Memory only. Raises as `publish`; an object that lost its last name meanwhile gives StagedFailed."""
+        with self.lock:
+            self._require_publishable(staged)
+            slot = self.index.table.slot(staged.id)
+            if not slot or not staged.in_place or not self.index.tree.names(slot):
+                raise StagedFailed(f"object {staged.id} is gone: its new content is not kept")
+            with self.change() as transaction:
+                old_extents, old_blocks = self.index.table.extents(slot), self.index.table.blocks(slot)
+                new_blocks = blocks_of(staged.sealed_extents)
+                self.observe_removed(slot)
+                self.free_extents(staged.id, Share.USED, old_extents)
+                transaction.put(self._row(staged))
+                if self.pinned(staged.id):
+                    self.space.pinned_used += new_blocks - old_blocks
+                self._count_published(staged)
+                self.observe_added(slot)
+            return staged.id
+
+    def _require_publishable(self, staged: Staged) -> None:
+        self.require_writable()
+        if staged.ended or not staged.sealed:
+            reason = "has ended" if staged.ended else "isn't sealed"
+            raise StagedFailed(f"staged object {staged.id} {reason}: it can't be published")
+
+    def _row(self, staged: Staged) -> Row:
+        if staged.in_place:
+            a = self.attributes(staged.id)
+            extra = self.index.table.extra.get(self.slot(staged.id), b"")
+            mtime = staged.attributes().mtime_ns
+        else:
+            a, extra, mtime = staged.attributes(), staged.extra.encode(), staged.attributes().mtime_ns
+        return Row(
+            *(
+                staged.id,
+                a.mode,
+                a.uid,
+                a.gid,
+                0,
+                staged.size,
+                a.atime_ns,
+                mtime,
+                a.ctime_ns,
+                self.next_sequence,
+                time.time_ns(),
+            ),
+            *(staged.sealed_extents, staged.sealed_checksums, extra),
+        )
+
+    def _count_published(self, staged: Staged) -> None:
+        self.space.move(Share.STAGED, Share.USED, blocks_of(staged.sealed_extents))
+        self._end_staged(staged)
+        staged.end_published()
+        self.counters.commits += 1
+
+    def adopt_attributes(self, staged: Staged) -> None:
+        """Give the attribute changes of an unmodified view to its base, if that still has a name. Memory only."""
+        with self.lock:
+            if staged.base is None or not self.is_current(staged.base):
+                return
+            if staged.changed_attributes:
+                self.set_attributes(staged.base, **staged.changed_attributes)
+            if staged.xattrs_changed:
+                slot = self.slot(staged.base)
+                extra = self.extra_of(slot)
+                internal = {k: v for k, v in extra.xattrs.items() if k.startswith(INTERNAL_XATTR)}
+                extra.xattrs = dict(staged.extra.xattrs) | internal
+                with self.change() as transaction:
+                    transaction.extra(staged.base, extra)

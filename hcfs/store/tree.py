@@ -1,0 +1,141 @@
+"""Names: which directory entry leads to which object. Not thread-safe: the store's lock guards it."""
+
+from __future__ import annotations
+
+import stat
+from array import array
+
+from hcfs.store.attributes import ENTRY_BYTES, ROOT_ID, SLOT_MASK
+from hcfs.store.table import Table
+
+ROOT_SLOT = ROOT_ID & SLOT_MASK
+
+
+class Tree:
+    """Directory entries over the slots of a table.
+
+    A name costs a dict entry and its bytes, both shared between the two directions: name -> slot in the directory's
+    dict, slot -> (parent slot, name) in two columns; further names of hard-linked objects are kept aside."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self.children: dict[int, dict[bytes, int]] = {}
+        """entries by the directory's slot, in the order they were made"""
+        self.parent = array("I", [0])
+        """slot of the directory of the first name; 0: the object has no name"""
+        self.name: list[bytes | None] = [None]
+        self.links: dict[int, list[tuple[int, bytes]]] = {}
+        """(parent slot, name) of the further names"""
+        self.subdirectories: dict[int, int] = {}
+        self.encoded_bytes = 0
+        """bytes of names in a checkpoint"""
+
+    def _grow(self, slots: int) -> None:
+        more = slots - len(self.parent)
+        if more > 0:
+            self.parent.frombytes(bytes(more * self.parent.itemsize))
+            self.name.extend([None] * more)
+
+    def lookup(self, parent: int, name: bytes) -> int:
+        """The slot that a name in a directory's slot leads to, or 0."""
+        children = self.children.get(parent)
+        return children.get(name, 0) if children else 0
+
+    def nlink(self, slot: int) -> int:
+        """Link count as stat shows it."""
+        if stat.S_ISDIR(self._table.mode[slot]):
+            return 2 + self.subdirectories.get(slot, 0)
+        named = 1 if slot < len(self.parent) and self.parent[slot] else 0
+        return named + len(self.links.get(slot, ()))
+
+    def names(self, slot: int) -> list[tuple[int, bytes]]:
+        """(parent slot, name) of each name; the root has none."""
+        if slot >= len(self.parent) or not self.parent[slot]:
+            return []
+        first = self.name[slot]
+        assert first is not None
+        return [(self.parent[slot], first), *self.links.get(slot, ())]
+
+    def add(self, parent: int, name: bytes, slot: int) -> None:
+        """Let a name lead to a slot; a former holder of the name loses it."""
+        children = self.children.setdefault(parent, {})
+        former = children.get(name, 0)
+        if former == slot:
+            return
+        if former:
+            self.remove(parent, name)
+        self._grow(max(slot, parent) + 1)
+        children[name] = slot
+        if not self.parent[slot]:
+            self.parent[slot] = parent
+            self.name[slot] = name
+            self.encoded_bytes += len(name)
+        else:
+            self.links.setdefault(slot, []).append((parent, name))
+            self.encoded_bytes += ENTRY_BYTES + len(name) + 8
+        if stat.S_ISDIR(self._table.mode[slot]):
+            self.subdirectories[parent] = self.subdirectories.get(parent, 0) + 1
+
+    def remove(self, parent: int, name: bytes) -> int:
+        """Take a name away; the slot it led to, or 0."""
+        children = self.children.get(parent)
+        slot = children.pop(name, 0) if children else 0
+        if not slot:
+            return 0
+        if self.parent[slot] == parent and self.name[slot] == name:
+            self.encoded_bytes -= len(name)
+            further = self.links.get(slot)
+            if further:
+                self.parent[slot], self.name[slot] = further.pop(0)
+                self.encoded_bytes -= ENTRY_BYTES + 8
+            else:
+                self.parent[slot], self.name[slot] = 0, None
+        else:
+            further = self.links[slot]
+            further.remove((parent, name))
+            self.encoded_bytes -= ENTRY_BYTES + len(name) + 8
+        if slot in self.links and not self.links[slot]:
+            del self.links[slot]
+        if stat.S_ISDIR(self._table.mode[slot]):
+            left = self.subdirectories.get(parent, 0) - 1
+            if left > 0:
+                self.subdirectories[parent] = left
+            else:
+                self.subdirectories.pop(parent, None)
+        return slot
+
+    def forget(self, slot: int) -> None:
+        """The slot's row goes: drop the names that are left, and its entries if it was a directory."""
+        for parent, name in self.names(slot):
+            self.remove(parent, name)
+        for name in list(self.children.get(slot, ())):
+            self.remove(slot, name)
+        self.children.pop(slot, None)
+        self.subdirectories.pop(slot, None)
+
+    def path(self, slot: int) -> bytes:
+        """Path of the first name from the root, without a leading slash; b"" for the root and for what has no name."""
+        parts: list[bytes] = []
+        while slot != ROOT_SLOT and slot < len(self.parent) and self.parent[slot]:
+            name = self.name[slot]
+            assert name is not None
+            parts.append(name)
+            slot = self.parent[slot]
+        return b"/".join(reversed(parts))
+
+    def namespace(self, slot: int) -> int:
+        """Slot of the namespace's directory that a slot lies under, itself included; 0 for the root and the nameless."""
+        while slot and slot != ROOT_SLOT:
+            parent = self.parent[slot] if slot < len(self.parent) else 0
+            if parent == ROOT_SLOT:
+                return slot
+            slot = parent
+        return 0
+
+    def is_within(self, slot: int, ancestor: int) -> bool:
+        """Whether `slot` is `ancestor` or lies under it."""
+        while slot:
+            if slot == ancestor:
+                return True
+            slot = self.parent[slot] if slot < len(self.parent) else 0
+        return False
