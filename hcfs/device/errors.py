@@ -8,11 +8,19 @@ from os import strerror
 from hcfs.errors import HcfsError
 
 
+_REMEDIES = {
+    ENOSPC: "free space on the filesystem that holds the image",
+    EROFS: "open it for writing",
+}
+_LOOK_AT_THE_LOG = "look at the device's messages in the kernel's log (dmesg)"
+
+
 class DeviceError(HcfsError):
     """One read, write or flush failed; `errno` is EIO whatever the kernel's reason was, which `os_errno` keeps.
 
-    operation: "read", "write" or "flush". offset, length: bytes, None for a flush. os_errno: None where the kernel
-    named none (a range beyond the end, a transfer that ended early).
+    operation: "read", "write", "flush" or "discard". offset, length: bytes, of the part of the call's range that
+    failed; None for a flush. os_errno: None where the kernel named none (a range beyond the end, a transfer that ended
+    early).
     """
 
     errno = EIO
@@ -34,8 +42,8 @@ class DeviceError(HcfsError):
         self.os_errno = os_errno
         where = "" if offset is None else f" of {length} bytes at offset {offset}"
         if reason is None:
-            cause = strerror(os_errno if os_errno is not None else EIO)
-            reason = f"{cause}; look at the device's messages in the kernel's log (dmesg)"
+            code = os_errno if os_errno is not None else EIO
+            reason = f"{strerror(code)}; {_REMEDIES.get(code, _LOOK_AT_THE_LOG)}"
         super().__init__(f"{name}: {operation}{where} failed: {reason}")
 
 

@@ -66,7 +66,9 @@ class FileDevice:
         self._flush_lock = threading.Lock()
         self._flush_failure: int | None = None
         self._closed = False
-        self._finalizer = weakref.finalize(self, os.close, fd)
+        # Whoever forgets close() keeps nobody away for longer than the object lives.
+        weakref.finalize(self, os.close, fd)
+        weakref.finalize(self, claims.close)
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         view = buffer.cast("B")

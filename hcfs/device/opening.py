@@ -37,11 +37,11 @@ def open_device(path: str, pool: BufferPool, *, read_only: bool = False, exclusi
             raise _cannot_open(path, error) from error
         undo.enter_context(claims)
         undo.callback(os.close, fd)
-        if not read_only and stat.S_ISBLK(os.fstat(fd).st_mode) and syscalls.block_write_protected(fd):
-            raise DeviceReadOnly(f"{path} is write-protected; use it read-only or run blockdev --setrw on it")
         shape = geometry(fd)
         if shape.size < BLOCK:
             raise DeviceTooSmall(path, shape.size, BLOCK)
+        if not read_only and stat.S_ISBLK(os.fstat(fd).st_mode) and syscalls.block_write_protected(fd):
+            raise DeviceReadOnly(f"{path} is write-protected; use it read-only or run blockdev --setrw on it")
         device = FileDevice(fd, path, shape, _choose_io(fd, path, shape), pool, read_only=read_only, claims=claims)
         undo.pop_all()
         return device
