@@ -1,4 +1,5 @@
-"""The extent store: format, allocator, metadata log, checksums, staged and committed objects. Knows no mount and no policy."""
+"""The extent store: format, allocator, metadata log, checksums, staged and committed objects. Knows no mount and no
+policy."""
 
 from __future__ import annotations
 

@@ -79,7 +79,8 @@ class Allocator:
         return taken
 
     def take(self, count: int) -> list[tuple[int, int]] | None:
-        """Take `count` blocks: (block, count) runs, one wherever possible; None, and nothing taken, if too few are free."""
+        """Take `count` blocks: (block, count) runs, one wherever possible; None, and nothing taken, if too few are
+        free."""
         if count > self.free_blocks:
             return None
         taken: list[tuple[int, int]] = []

@@ -60,7 +60,8 @@ class Content(Durability):
         return pin.checksums
 
     def content_crc32c(self, oid: int) -> int:
-        """The plain CRC32C of the object's bytes. May block to read its checksums. Raises NoSuchObject, UnreadableGranule."""
+        """The plain CRC32C of the object's bytes. May block to read its checksums. Raises NoSuchObject,
+        UnreadableGranule."""
         pin = self.pin(oid)
         try:
             checksums = self.checksums_of(pin)

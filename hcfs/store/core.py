@@ -1,7 +1,7 @@
 """The store's state and what all its parts share: the lock, transactions, pins, freed extents.
 
-Locks: `lock` guards everything in memory and is never held across I/O; `commit_lock` serialises writers of the log and is taken before it.
-Nothing here waits while it holds `lock`."""
+Locks: `lock` guards everything in memory and is never held across I/O; `commit_lock` serialises writers of the log and
+is taken before it. Nothing here waits while it holds `lock`."""
 
 from __future__ import annotations
 
@@ -164,8 +164,8 @@ class Core:
 
     @contextmanager
     def change(self) -> Iterator[Transaction]:
-        """One transaction: atomic, visible at once, durable with the next commit. Holds the lock; the body must check everything before its
-        first item, since items that were added stay."""
+        """One transaction: atomic, visible at once, durable with the next commit. Holds the lock; the body must check
+        everything before its first item, since items that were added stay."""
         with self.lock:
             self.require_writable()
             transaction = Transaction(self.index, time.time_ns())
@@ -187,7 +187,8 @@ class Core:
             self.on_pending()
 
     def new_id(self) -> int:
-        """An id that was never used, with an empty slot; the caller holds the lock and puts a row there, or gives the slot back."""
+        """An id that was never used, with an empty slot; the caller holds the lock and puts a row there, or gives the
+        slot back."""
         if self.index.next_serial >= self.serial_limit:
             self.serial_limit = self.index.next_serial + SERIAL_STEP
             transaction = Transaction(self.index, time.time_ns())
@@ -262,15 +263,16 @@ class Core:
         return [pin for pins in self._pins.values() for pin in pins]
 
     def free_extents(self, oid: int, share: Share, extents: tuple[Extent, ...]) -> None:
-        """Give up extents that a durable record may still name: reusable when the transaction under way is durable and no pin is left.
-        The caller holds the lock and moves `pinned_used` itself."""
+        """Give up extents that a durable record may still name: reusable when the transaction under way is durable and
+        no pin is left. The caller holds the lock and moves `pinned_used` itself."""
         runs = [(e.block, e.count) for e in extents]
         if runs:
             self.space.move(share, Share.PENDING, sum(count for _, count in runs))
             self.freed.append((oid, runs))
 
     def settle_freed(self, freed: list[tuple[int, list[tuple[int, int]]]]) -> None:
-        """The records that freed these are durable: make them free, or park them until the last pin goes. The caller holds the lock."""
+        """The records that freed these are durable: make them free, or park them until the last pin goes. The caller
+        holds the lock."""
         for oid, runs in freed:
             if oid in self._pins:
                 self._parked.setdefault(oid, []).extend(runs)
@@ -337,7 +339,8 @@ class Core:
         )
 
     def attributes(self, oid: int) -> Attributes:
-        """The object's attributes; of a pinned object that was dropped, the last ones, with nlink 0. Memory only. Raises NoSuchObject."""
+        """The object's attributes; of a pinned object that was dropped, the last ones, with nlink 0. Memory only.
+        Raises NoSuchObject."""
         with self.lock:
             slot = self.index.table.slot(oid)
             if not slot and oid in self._gone:

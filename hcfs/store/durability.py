@@ -1,4 +1,5 @@
-"""Making changes durable: group commit and checkpoints. Order of writes: docs/format.md, "Invariants" and "Metadata region"."""
+"""Making changes durable: group commit and checkpoints. Order of writes: docs/format.md, "Invariants" and "Metadata
+region"."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ class Durability(Core):
         return bool(self.queue or self.freed)
 
     def commit(self) -> None:
-        """Make durable everything that is visible now. Blocks. Raises DeviceError, after which the store is read-only; ReadOnlyStore when it
-        already was and something is pending."""
+        """Make durable everything that is visible now. Blocks. Raises DeviceError, after which the store is read-only;
+        ReadOnlyStore when it already was and something is pending."""
         with self.commit_lock:
             self._commit()
 
@@ -87,7 +88,8 @@ class Durability(Core):
         return self.writer.half_full
 
     def checkpoint(self) -> None:
-        """Commit, then write the other region and make it current. Blocks; others work on meanwhile, only commits wait."""
+        """Commit, then write the other region and make it current. Blocks; others work on meanwhile, only commits
+        wait."""
         with self.commit_lock:
             self._commit()
             self.require_writable()
@@ -117,7 +119,8 @@ class Durability(Core):
             with self.lock:
                 since = list(self.since_checkpoint)
                 self.since_checkpoint = None
-                # Of the changes made meanwhile all are written below; those that came in before were in memory when the pages were made.
+                # Of the changes made meanwhile all are written below; those that came in before were in memory when the
+                # pages were made.
                 self.queue = []
                 freed, self.freed = self.freed, []
                 next_serial = self.serial_limit
@@ -191,7 +194,8 @@ class Durability(Core):
                 table.tables.pop(p.slot, None)
 
     def close(self) -> None:
-        """Commit and give the device back. Blocks. Raises DeviceError when the commit failed; the device is closed all the same."""
+        """Commit and give the device back. Blocks. Raises DeviceError when the commit failed; the device is closed all
+        the same."""
         try:
             self.flush_touches()
             if self.commit_pending() or self.data_written:

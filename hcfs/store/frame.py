@@ -1,4 +1,5 @@
-"""Frames: how every metadata record is wrapped. Format: docs/format.md, "Frame"; the shape follows LevelDB's log (doc/log_format.md)."""
+"""Frames: how every metadata record is wrapped. Format: docs/format.md, "Frame"; the shape follows LevelDB's log
+(doc/log_format.md)."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from threading import Lock
 
 
 class GranuleCache:
-    """The granules verified last, for readers that take them in parts: a 128 KiB read-ahead would otherwise read and check each
-    256 KiB granule twice, and a 4 KiB one 64 times. Bounded in bytes; thread-safe."""
+    """The granules verified last, for readers that take them in parts: a 128 KiB read-ahead would otherwise read and
+    check each 256 KiB granule twice, and a 4 KiB one 64 times. Bounded in bytes; thread-safe."""
 
     def __init__(self, budget: int) -> None:
         self._budget = budget

@@ -1,7 +1,7 @@
 """Transactions: what the log's records say. Format: docs/format.md, "Transaction payload".
 
-The same code changes the tables for a call and for the log's replay: a call builds a `Transaction`, whose every method applies
-an item to the index and appends its encoding."""
+The same code changes the tables for a call and for the log's replay: a call builds a `Transaction`, whose every method
+applies an item to the index and appends its encoding."""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ class LogWriter:
     def __init__(
         self, device: BlockDevice, uuid: UUID, start: int, length: int, generation: int, begin: int, at: int
     ) -> None:
-        """start, length: the region in bytes; begin, at: where the log begins and where the next batch goes, bytes from the region's start."""
+        """start, length: the region in bytes; begin, at: where the log begins and where the next batch goes, bytes from
+        the region's start."""
         self._device = device
         self._start = start
         self._length = length
@@ -48,7 +49,8 @@ class LogWriter:
         return self.at - self.begin > (self._length - self.begin) // 2
 
     def append(self, payloads: Sequence[bytes | bytearray], first_sequence: int) -> bool:
-        """Write a batch behind the last one, without a flush; False, and nothing written, when it doesn't fit. Blocks; raises DeviceError."""
+        """Write a batch behind the last one, without a flush; False, and nothing written, when it doesn't fit. Blocks;
+        raises DeviceError."""
         batch = encode_batch(payloads, first_sequence, self._seed)
         if len(batch) > self.room:
             return False

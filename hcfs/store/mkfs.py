@@ -18,18 +18,20 @@ from hcfs.store.superblock import BLOCK, LABEL_BYTES, Superblock, write_copies
 from hcfs.store.table import Row
 
 DEFAULT_GRANULE = 256 << 10
-"""measured against 64 KiB and 1 MiB before the first line was written: no difference in speed, and the smallest reads stay cheap"""
+"""measured against 64 KiB and 1 MiB before the first line was written: no difference in speed, and the smallest reads
+stay cheap"""
 SMALLEST_DEVICE = 8 << 20
 OBJECT_BYTES = 400
-"""bytes of a region for each object: a row of about 210 with a name of 90, a third more for the log behind the checkpoint, and spare for
-extents and checksums of larger objects"""
+"""bytes of a region for each object: a row of about 210 with a name of 90, a third more for the log behind the
+checkpoint, and spare for extents and checksums of larger objects"""
 REGION_BYTES = 1 << 20
 MOST_OBJECTS = 4 << 20
 """default limit: the index takes some 400 bytes of memory an object"""
 
 
 def default_max_objects(device_bytes: int) -> int:
-    """How many objects a device is prepared for: one for each 8 KiB below 4 GiB, one for each 16 KiB above, at most about four million."""
+    """How many objects a device is prepared for: one for each 8 KiB below 4 GiB, one for each 16 KiB above, at most
+    about four million."""
     each = 8 << 10 if device_bytes < 4 << 30 else 16 << 10
     return min(MOST_OBJECTS, max(1024, device_bytes // each))
 
@@ -91,9 +93,11 @@ def format_device(
     gid: int = 0,
     uuid: uuids.UUID | None = None,
 ) -> Superblock:
-    """Make an empty store; what was on the device is gone. Blocks. `granule` in bytes; uid and gid own the root directory.
+    """Make an empty store; what was on the device is gone. Blocks. `granule` in bytes; uid and gid own the root
+    directory.
 
-    Raises UsageError and DeviceSizeMismatch before anything is written, DeviceError. Checks for other uses of the device are the caller's."""
+    Raises UsageError and DeviceSizeMismatch before anything is written, DeviceError. Checks for other uses of the
+    device are the caller's."""
     superblock = plan(device.name, device.size, label=label, granule=granule, max_objects=max_objects, uuid=uuid)
     zeros = bytes(BLOCK)
     for block in (0, superblock.device_blocks - 1):

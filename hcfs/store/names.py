@@ -94,7 +94,8 @@ class Names(Core):
             return self.index.tree.path(self.slot(oid))
 
     def namespace_of(self, oid: int) -> int:
-        """Id of the directory of the namespace that the object is in (its own for a namespace's directory); 0 for the root."""
+        """Id of the directory of the namespace that the object is in (its own for a namespace's directory); 0 for the
+        root."""
         with self.lock:
             return self.index.table.id[self.index.tree.namespace(self.slot(oid))]
 

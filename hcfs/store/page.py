@@ -43,7 +43,8 @@ class PageDraft:
     next_slot: int
 
     def finish(self, read: Callable[[int, int], bytes]) -> tuple[bytes, list[Placed]]:
-        """The payload, and where each object's checksums stand in it. `read(offset, length)` may block and raise DeviceError."""
+        """The payload, and where each object's checksums stand in it. `read(offset, length)` may block and raise
+        DeviceError."""
         at = len(self.head)
         placed, parts = [], [self.head]
         for (slot, oid, generation), source in zip(self.owners, self.checksums, strict=True):
@@ -120,7 +121,8 @@ class PageNames:
 
 
 def load(payload: memoryview, device_offset: int, index: Index) -> PageNames:
-    """Put a page's rows into the index; `device_offset` is where the payload starts on the device. Raises CorruptMetadata."""
+    """Put a page's rows into the index; `device_offset` is where the payload starts on the device. Raises
+    CorruptMetadata."""
     try:
         return _load(payload, device_offset, index)
     except (struct.error, ValueError, IndexError, OverflowError) as error:

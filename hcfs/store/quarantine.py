@@ -32,8 +32,8 @@ class Quarantine(Staging):
     def quarantine(self, oid: int, reason: str) -> list[tuple[int, bytes]]:
         """Take all names from a file that can't be trusted and set it aside. Memory only; durable with the next commit.
 
-        The (parent id, name) pairs taken; none when it was quarantined or dropped before. On a read-only store the names go from memory only,
-        which is enough to make it a miss until the next mount finds it again."""
+        The (parent id, name) pairs taken; none when it was quarantined or dropped before. On a read-only store the
+        names go from memory only, which is enough to make it a miss until the next mount finds it again."""
         with self.lock:
             slot = self.index.table.slot(oid)
             if (

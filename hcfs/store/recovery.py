@@ -1,4 +1,5 @@
-"""From a device to a store: what is on the medium, and the state it amounts to. Crash cases: docs/format.md, "What a crash leaves"."""
+"""From a device to a store: what is on the medium, and the state it amounts to. Crash cases: docs/format.md, "What a
+crash leaves"."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class Replayed:
 
 
 def replay(device: BlockDevice, superblock: Superblock, number: int) -> Replayed | str:
-    """Load a region's checkpoint and apply its log; a sentence when it can't be used. Raises DeviceError only for reads of the header."""
+    """Load a region's checkpoint and apply its log; a sentence when it can't be used. Raises DeviceError only for reads
+    of the header."""
     reader = RegionReader(device, superblock, number)
     header = reader.header()
     if header is None:
@@ -70,7 +72,8 @@ def replay(device: BlockDevice, superblock: Superblock, number: int) -> Replayed
     replayed = Replayed(number, header, index, scan.next_sequence, scan.end, transactions, scan.torn, scan.damage)
     for damage in scan.damage:
         replayed.problems.append(
-            f"{damage.bytes} bytes of the metadata log at {damage.offset} are damaged: transactions {damage.first} to {damage.end - 1} are lost"
+            f"{damage.bytes} bytes of the metadata log at {damage.offset} are damaged: transactions"
+            f" {damage.first} to {damage.end - 1} are lost"
         )
     index.table.rebuild_free_slots()
     return replayed
@@ -101,7 +104,8 @@ def current(device: BlockDevice, superblock: Superblock) -> Replayed:
 
 
 def tidy(superblock: Superblock, state: Replayed) -> list[int]:
-    """Check what a sound state always fulfils and mend it where it can be: ids of objects to drop. Adds to `state.problems`."""
+    """Check what a sound state always fulfils and mend it where it can be: ids of objects to drop. Adds to
+    `state.problems`."""
     index = state.index
     table, tree = index.table, index.tree
     if table.slot(ROOT_ID) != ROOT_SLOT or kind_of(table.mode[ROOT_SLOT]) is not Kind.DIRECTORY:
@@ -178,14 +182,16 @@ class UnrecoveredStore:
         return self._pair.superblock
 
     def recover(self, read_only: bool = False) -> Store:
-        """Replay the metadata; the store that it amounts to. Blocks. Raises CorruptMetadata, DeviceError, ReadOnlyStore.
+        """Replay the metadata; the store that it amounts to. Blocks. Raises CorruptMetadata, DeviceError,
+        ReadOnlyStore.
 
         Writes only if the log was damaged in the middle: then a fresh checkpoint, unless `read_only`."""
         superblock, device = self.superblock, self._device
         unknown = superblock.ro_compat & ~KNOWN_RO_COMPAT
         if unknown and not read_only:
             raise ReadOnlyStore(
-                f"{device.name} uses features that this hcfs may only read (ro-compat bits {unknown:#x}): mount it with -o ro, or use a newer hcfs"
+                f"{device.name} uses features that this hcfs may only read (ro-compat bits {unknown:#x}):"
+                " mount it with -o ro, or use a newer hcfs"
             )
         state = current(device, superblock)
         doomed = tidy(superblock, state)

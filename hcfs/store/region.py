@@ -109,7 +109,8 @@ class RegionReader:
         return Frame(found.type, found.flags, found.sequence, found.payload, offset + found.end)
 
     def pages(self, header: RegionHeader) -> Iterator[tuple[int, Frame | None]]:
-        """(device offset of the payload, page frame) for each page of the checkpoint; a None frame ends it early: damage."""
+        """(device offset of the payload, page frame) for each page of the checkpoint; a None frame ends it early:
+        damage."""
         region_seed = self.seed(header.generation)
         at = BLOCK
         for number in range(header.pages):

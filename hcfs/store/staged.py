@@ -1,7 +1,7 @@
 """Staged objects: bytes written in any order, on the way to becoming a committed object.
 
-Locks of one staged object, in this order: `_flow` (block cache, seal), `_growth` (allocation), then the store's lock. `_flow` and `_growth`
-are private to the object and may be held across its own I/O; the store's lock never is."""
+Locks of one staged object, in this order: `_flow` (block cache, seal), `_growth` (allocation), then the store's lock.
+`_flow` and `_growth` are private to the object and may be held across its own I/O; the store's lock never is."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class _Change:
 class Staged:
     """One object being written; made by `Staging.stage` and ended by publish or abandon. Thread-safe.
 
-    With a base it is a view of the base's bytes until its first write or size change, and copy-on-write from then on."""
+    With a base it is a view of the base's bytes until its first write or size change, and copy-on-write from then
+    on."""
 
     def __init__(
         self,
@@ -192,8 +193,8 @@ class Staged:
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> int:
-        """Write all of `data`; its length. Blocks, also for room (eviction). Raises NoSpace, DeviceError, ObjectTooLarge, StagedFailed;
-        after any of them the object has failed for good."""
+        """Write all of `data`; its length. Blocks, also for room (eviction). Raises NoSpace, DeviceError,
+        ObjectTooLarge, StagedFailed; after any of them the object has failed for good."""
         view = memoryview(data).cast("B")
         with self._operation():
             self._require_size(offset + len(view))
@@ -220,7 +221,8 @@ class Staged:
             self._store.counters.written_bytes += len(view)
 
     def truncate(self, size: int) -> None:
-        """Set the size; what comes to lie beyond the end is gone, what is gained reads as zeros. Blocks for I/O of one block. Raises as `write`."""
+        """Set the size; what comes to lie beyond the end is gone, what is gained reads as zeros. Blocks for I/O of one
+        block. Raises as `write`."""
         with self._operation(), self._flow:
             self._require_size(size)
             with self._change(min(size, self.size), MAX_LOGICAL * BLOCK):
@@ -250,7 +252,8 @@ class Staged:
 
     @contextmanager
     def _change(self, start: int, end: int) -> Iterator[_Change]:
-        """One change of the bytes [start, end). Two at once in one granule can't both say what its checksum is: seal computes it anew."""
+        """One change of the bytes [start, end). Two at once in one granule can't both say what its checksum is: seal
+        computes it anew."""
         granule_bytes = self._store.superblock.granule
         change = _Change(start // granule_bytes, -(-end // granule_bytes))
         with self._store.lock:
@@ -327,7 +330,8 @@ class Staged:
                     del self._cache[block]
 
     def _grow(self, start: int, end: int) -> None:
-        """Allocate blocks for [start, end), and some for what is likely to follow. `_growth` is held; blocks while room is made."""
+        """Allocate blocks for [start, end), and some for what is likely to follow. `_growth` is held; blocks while room
+        is made."""
         near = self._windows.block_before(start)
         limit = self._windows.next_start(start)
         at = start
@@ -357,7 +361,8 @@ class Staged:
     # --- reading own bytes -----------------------------------------------------------------------------------------
 
     def read(self, offset: int, length: int) -> memoryview:
-        """The object's bytes as written so far; short only at its end. Blocks. Raises DeviceError, ChecksumMismatch (of the base)."""
+        """The object's bytes as written so far; short only at its end. Blocks. Raises DeviceError, ChecksumMismatch (of
+        the base)."""
         with self._operation(writing=False), self._flow:
             end = min(offset + length, self.size)
             if offset >= end:
@@ -368,7 +373,8 @@ class Staged:
             return buffer[offset - first * BLOCK : end - first * BLOCK]
 
     def _fill(self, first: int, buffer: memoryview) -> None:
-        """Bytes of whole blocks from cache, device and base; zeros elsewhere (the buffer comes zeroed). `_flow` is held."""
+        """Bytes of whole blocks from cache, device and base; zeros elsewhere (the buffer comes zeroed). `_flow` is
+        held."""
         end = first + len(buffer) // BLOCK
         for start, stop, written in list(self._written.split(first, end)):
             part = buffer[(start - first) * BLOCK : (stop - first) * BLOCK]
@@ -388,8 +394,8 @@ class Staged:
     # --- sealing ---------------------------------------------------------------------------------------------------
 
     def seal(self) -> None:
-        """Bring everything to the device, checksum it, and reserve what publishing needs, so that publishing can't fail. Blocks. Raises as `write`;
-        idempotent, and undone by the next write."""
+        """Bring everything to the device, checksum it, and reserve what publishing needs, so that publishing can't
+        fail. Blocks. Raises as `write`; idempotent, and undone by the next write."""
         with self._operation(), self._flow:
             changes = self._changes
             if self._sealed_at == changes:
@@ -457,7 +463,8 @@ class Staged:
     # --- ending ----------------------------------------------------------------------------------------------------
 
     def abandon(self) -> None:
-        """Give everything up; idempotent. Space is free at once, or when the I/O under way has ended. Later operations raise StagedFailed."""
+        """Give everything up; idempotent. Space is free at once, or when the I/O under way has ended. Later operations
+        raise StagedFailed."""
         with self._store.lock:
             if self._ended:
                 return
@@ -487,7 +494,8 @@ class Staged:
         with self._store.lock:
             if self._ended or (writing and self.failed):
                 raise StagedFailed(
-                    f"staged object {self.id} {'has ended' if self._ended else 'failed before'}: what was written is not kept"
+                    f"staged object {self.id} {'has ended' if self._ended else 'failed before'}: what was"
+                    " written is not kept"
                 )
             self._active += 1
         try:

@@ -53,8 +53,8 @@ class Staging(Names, Content):
         gid: int,
         xattrs: dict[bytes, bytes] | None = None,
     ) -> Staged:
-        """Begin an object: empty, or a view of a committed file `base` whose attributes it then starts with (mode, uid, gid are ignored).
-        Memory only. Raises NoSuchObject, ReadOnlyStore."""
+        """Begin an object: empty, or a view of a committed file `base` whose attributes it then starts with (mode, uid,
+        gid are ignored). Memory only. Raises NoSuchObject, ReadOnlyStore."""
         with self.lock:
             self.require_writable()
             pin = self.pin(base) if base is not None else None
@@ -100,8 +100,9 @@ class Staging(Names, Content):
     # --- what a staged object asks for -----------------------------------------------------------------------------
 
     def allocate(self, count: int, held: int, near: int | None) -> list[tuple[int, int]]:
-        """Blocks for a staged object that holds `held`: (block, count) runs of at least `count` together, more than that only as a single run;
-        adjacent to block `near` where possible. Blocks while room is made. Raises NoSpace."""
+        """Blocks for a staged object that holds `held`: (block, count) runs of at least `count` together, more than
+        that only as a single run; adjacent to block `near` where possible. Blocks while room is made. Raises
+        NoSpace."""
         wanted = max(count, SEGMENT_BLOCKS if count >= LARGE_WRITE_BLOCKS else min(held, SEGMENT_BLOCKS))
         while True:
             with self.lock:
@@ -118,7 +119,8 @@ class Staging(Names, Content):
                     return runs
             if self.make_room is None or not self.make_room(count):
                 raise NoSpace(
-                    f"{self.device.name} is full: {count * BLOCK} bytes are wanted, {self.space.free * BLOCK} are free and nothing can be evicted"
+                    f"{self.device.name} is full: {count * BLOCK} bytes are wanted, {self.space.free * BLOCK}"
+                    " are free and nothing can be evicted"
                 )
 
     def _allocate(self, count: int, wanted: int, near: int | None) -> list[tuple[int, int]] | None:
@@ -168,7 +170,8 @@ class Staging(Names, Content):
                 raise MetadataFull(f"{self.device.name}: {shortage}, and nothing can be evicted; {remedy}")
 
     def discard_staged(self, staged: Staged, runs: list[tuple[int, int]]) -> None:
-        """A staged object was abandoned and is idle: its blocks and its id's slot are free. The caller holds the lock."""
+        """A staged object was abandoned and is idle: its blocks and its id's slot are free. The caller holds the
+        lock."""
         self.give_back(runs)
         self._end_staged(staged)
         if not staged.in_place:
@@ -184,15 +187,18 @@ class Staging(Names, Content):
     # --- publishing ------------------------------------------------------------------------------------------------
 
     def publish(self, staged: Staged, parent: int, name: bytes, *, replace: bool = True) -> int:
-        """Commit a sealed object under a name; its id, which stays. Visible at once, durable with the next commit. Memory only.
+        """Commit a sealed object under a name; its id, which stays. Visible at once, durable with the next commit.
+        Memory only.
 
-        Raises StagedFailed, NameExists, IsADirectory, NotPermitted, NoSuchObject, ReadOnlyStore; the object then stays staged."""
+        Raises StagedFailed, NameExists, IsADirectory, NotPermitted, NoSuchObject, ReadOnlyStore; the object then stays
+        staged."""
         check_name(name)
         with self.lock:
             self._require_publishable(staged)
             if not staged.modified and staged.base is not None:
                 raise StagedFailed(
-                    f"staged object {staged.id} is an unmodified view of object {staged.base}: there is nothing to publish"
+                    f"staged object {staged.id} is an unmodified view of object {staged.base}: there is"
+                    " nothing to publish"
                 )
             with self.change() as transaction:
                 parent_slot = self._directory(parent)
@@ -213,8 +219,9 @@ class Staging(Names, Content):
             return staged.id
 
     def publish_in_place(self, staged: Staged) -> int:
-        """Commit a sealed object that was begun with `stage_in_place`: the object gets its bytes, and keeps id, names and attributes.
-        Memory only. Raises as `publish`; an object that lost its last name meanwhile gives StagedFailed."""
+        """Commit a sealed object that was begun with `stage_in_place`: the object gets its bytes, and keeps id, names
+        and attributes. Memory only. Raises as `publish`; an object that lost its last name meanwhile gives
+        StagedFailed."""
         with self.lock:
             self._require_publishable(staged)
             slot = self.index.table.slot(staged.id)

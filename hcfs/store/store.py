@@ -1,7 +1,7 @@
 """The extent store: objects by id and name, staged and committed, on one block device. Usable without a mount.
 
-Everything is synchronous and thread-safe. What is said to be "memory only" never waits for I/O; the rest blocks the calling thread.
-Rooms above see this class, `UnrecoveredStore` which makes it, and `format_device`."""
+Everything is synchronous and thread-safe. What is said to be "memory only" never waits for I/O; the rest blocks the
+calling thread. Rooms above see this class, `UnrecoveredStore` which makes it, and `format_device`."""
 
 from __future__ import annotations
 

@@ -101,8 +101,8 @@ def decode(block: bytes | memoryview) -> Superblock | None:
     ) = _FIELDS.unpack_from(block)
     if version != VERSION or block_bytes != BLOCK:
         raise UnsupportedFormat(
-            f"the store has format version {version} with blocks of {block_bytes} bytes; this hcfs knows version {VERSION}"
-            f" with {BLOCK}: use a newer hcfs"
+            f"the store has format version {version} with blocks of {block_bytes} bytes; this hcfs knows"
+            f" version {VERSION} with {BLOCK}: use a newer hcfs"
         )
     first, second, region_blocks, data_start, data_blocks, max_objects = rest
     superblock = Superblock(
@@ -124,7 +124,8 @@ def decode(block: bytes | memoryview) -> Superblock | None:
     )
     if incompat & ~KNOWN_INCOMPAT:
         raise UnsupportedFormat(
-            f"the store uses features that this hcfs doesn't know (incompat bits {incompat & ~KNOWN_INCOMPAT:#x}): use a newer hcfs"
+            f"the store uses features that this hcfs doesn't know (incompat bits"
+            f" {incompat & ~KNOWN_INCOMPAT:#x}): use a newer hcfs"
         )
     return superblock if _sane(superblock) else None
 
@@ -174,8 +175,9 @@ def read_pair(device: BlockDevice) -> SuperblockPair:
     if last_at >= blocks:
         assert first is not None
         raise DeviceSizeMismatch(
-            f"{device.name} has {blocks * BLOCK} bytes, but its superblock says {first.device_blocks * BLOCK}: the device or image was"
-            " truncated; restore its size, or format it again"
+            f"{device.name} has {blocks * BLOCK} bytes, but its superblock says"
+            f" {first.device_blocks * BLOCK}: the device or image"
+            " was truncated; restore its size, or format it again"
         )
     last_block = _try_read(device, last_at)
     last = decode(last_block) if last_block is not None else None
@@ -184,7 +186,8 @@ def read_pair(device: BlockDevice) -> SuperblockPair:
     candidates = [sb for sb in (first, last) if sb is not None]
     if not candidates:
         raise NotAStore(
-            f"{device.name} holds no hcfs store (no valid superblock at either end): format it with 'hcfs mkfs {device.name}'"
+            f"{device.name} holds no hcfs store (no valid superblock at either end): format it with 'hcfs"
+            f" mkfs {device.name}'"
         )
     if first is not None and last is not None and last.uuid != first.uuid:
         last, candidates = None, [first]

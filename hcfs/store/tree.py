@@ -124,7 +124,8 @@ class Tree:
         return b"/".join(reversed(parts))
 
     def namespace(self, slot: int) -> int:
-        """Slot of the namespace's directory that a slot lies under, itself included; 0 for the root and the nameless."""
+        """Slot of the namespace's directory that a slot lies under, itself included; 0 for the root and the
+        nameless."""
         while slot and slot != ROOT_SLOT:
             parent = self.parent[slot] if slot < len(self.parent) else 0
             if parent == ROOT_SLOT:
