@@ -6,6 +6,7 @@ applies an item to the index and appends its encoding."""
 from __future__ import annotations
 
 import struct
+from typing import Protocol
 
 from hcfs.store.attributes import MAX_SLOT, SLOT_MASK, Extra
 from hcfs.store.errors import CorruptMetadata
@@ -26,6 +27,28 @@ _TOUCH = struct.Struct("<BI")
 _TOUCHED = struct.Struct("<QQ")
 _SERIAL = struct.Struct("<BQ")
 OBJECT_BYTES = _OBJECT.size
+
+
+class Target(Protocol):
+    """What a transaction's items are applied to: the index, or something that only writes them down."""
+
+    next_serial: int
+
+    def put(self, row: Row) -> None: ...
+
+    def name(self, parent: int, name: bytes, oid: int, time_ns: int) -> None: ...
+
+    def unname(self, parent: int, name: bytes, time_ns: int) -> None: ...
+
+    def drop(self, oid: int) -> None: ...
+
+    def attributes(
+        self, oid: int, mode: int, uid: int, gid: int, flags: int, atime: int, mtime: int, ctime: int
+    ) -> None: ...
+
+    def extra(self, oid: int, extra: bytes) -> None: ...
+
+    def touch(self, oid: int, last_access_ns: int) -> None: ...
 
 
 class Index:
@@ -154,7 +177,7 @@ class Transaction:
         self.payload += _SERIAL.pack(SERIAL, next_serial)
 
 
-def apply(payload: memoryview, index: Index) -> None:
+def apply(payload: memoryview, index: Target) -> None:
     """Replay one transaction. Raises CorruptMetadata when a payload that verified makes no sense."""
     try:
         _apply(payload, index)
@@ -168,7 +191,7 @@ def _take(payload: memoryview, at: int, length: int) -> bytes:
     return bytes(payload[at : at + length])
 
 
-def _apply(payload: memoryview, index: Index) -> None:
+def _apply(payload: memoryview, index: Target) -> None:
     (time_ns,) = _TIME.unpack_from(payload)
     at = _TIME.size
     while at < len(payload):
