@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -15,10 +17,16 @@ def print_json(document: Any) -> None:
 
 
 def print_fields(fields: Mapping[str, object]) -> None:
-    """A line a field: name, value."""
+    """A line a field: name, value; byte counts in larger units too, what is empty as a dash."""
     width = max(map(len, fields), default=0) + 2
     for name, value in fields.items():
-        click.echo(f"{name + ':':<{width}}{value}")
+        if isinstance(value, bool):
+            text = "yes" if value else "no"
+        elif isinstance(value, int) and name.endswith("_bytes"):
+            text = f"{value} ({human_size(value)})" if value >= 1024 else str(value)
+        else:
+            text = "-" if value is None or value == "" else str(value)
+        click.echo(f"{name.replace('_', ' ').removesuffix(' bytes') + ':':<{width}}{text}")
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -45,6 +53,21 @@ def human_size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
-def bytes_and_size(count: int) -> str:
-    """`1610612736 (1.5 GiB)`."""
-    return f"{count} ({human_size(count)})"
+def warn(sentence: str) -> None:
+    """A sentence on stderr about what the user may want to know, while the command goes on."""
+    click.echo(f"hcfs: {sentence}", err=True)
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr for `total` bytes of work, where that is a terminal; the function it gives takes bytes done."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.advance(task, done)

@@ -1,0 +1,36 @@
+"""Targets of commands that read a device or image themselves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from hcfs.device import BufferPool, FileDevice, Geometry, open_device
+from hcfs.store.find import resolve_source
+
+POOL_BYTES = 64 << 20
+"""Buffers of a command; a mount's are another matter (`--memory`)."""
+
+
+@contextmanager
+def open_target(target: str, *, exclusive: bool = False) -> Iterator[FileDevice]:
+    """The device for reading, closed at the end; without `exclusive` also one that is mounted now."""
+    device = open_device(resolve_source(target), BufferPool(POOL_BYTES), read_only=True, exclusive=exclusive)
+    try:
+        yield device
+    finally:
+        device.close()
+
+
+def describe(path: str, shape: Geometry) -> dict[str, Any]:
+    """What tells a device from others: its path as given and resolved, size, sectors, maker's names."""
+    return {
+        "device": path,
+        "resolved": os.path.realpath(path),
+        "size_bytes": shape.size,
+        "logical_block_bytes": shape.logical_block,
+        "model": shape.model,
+        "serial": shape.serial,
+    }

@@ -1,0 +1,126 @@
+"""`hcfs ns`: namespaces and their options, through the mount itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from hcfs.cache.options import checked
+from hcfs.cli.arguments import SIZE, json_option, mount_argument
+from hcfs.cli.output import human_size, print_fields, print_json, print_table
+from hcfs.errors import HcfsError, UsageError
+from hcfs.mount.client import namespace_directory, namespace_status, read_status
+
+_XATTR_PREFIX = "user.hcfs."
+
+name_argument = click.argument("name")
+
+
+def option_words(function: Callable[..., None]) -> Callable[..., None]:
+    """The options of a namespace, as `create` and `set` take them."""
+    words = (
+        click.option("--quota", type=SIZE, help="Most bytes of the namespace."),
+        click.option("--salt-quota", type=SIZE, help="Most bytes of each LMCache cache salt."),
+        click.option("--verify", help="read: check what is read; open: check the whole object before open returns."),
+        click.option("--staging-patterns", metavar="PATTERNS", help="Unfinished files, as '*.tmp,*.incomplete'."),
+        click.option("--origin", metavar="URL", help="Where absent files are fetched from."),
+        click.option("--write-policy", help="How files reach the origin."),
+    )
+    for word in reversed(words):
+        function = word(function)
+    return function
+
+
+@click.group()
+def command() -> None:
+    """Namespaces: the directories at the root of a mount."""
+
+
+@command.command()
+@mount_argument
+@name_argument
+@option_words
+def create(directory: str, name: str, **options: Any) -> None:
+    """Make the namespace NAME on the file system mounted at DIR."""
+    values = _checked(options)
+    read_status(directory)
+    _require_name(name)
+    path = os.path.join(directory, name)
+    try:
+        os.mkdir(path)
+    except FileExistsError:
+        raise HcfsError(f"{path} exists already: change its options with 'hcfs ns set {directory} {name}'") from None
+    try:
+        _set(path, values)
+    except BaseException:
+        os.rmdir(path)
+        raise
+    click.echo(path)
+
+
+@command.command(name="set")
+@mount_argument
+@name_argument
+@option_words
+def set_options(directory: str, name: str, **options: Any) -> None:
+    """Change options of the namespace NAME; those not given stay as they are."""
+    values = _checked(options)
+    if not values:
+        raise UsageError("no option is given, so nothing is set: name one, as in --verify open")
+    _set(namespace_directory(directory, name), values)
+
+
+@command.command(name="list")
+@mount_argument
+@json_option
+def list_names(directory: str, as_json: bool) -> None:
+    """List the namespaces on the file system mounted at DIR."""
+    namespaces = read_status(directory)["namespaces"]
+    if as_json:
+        print_json(namespaces)
+        return
+    rows = ((name, usage["objects"], human_size(usage["used_bytes"])) for name, usage in namespaces.items())
+    print_table(("namespace", "objects", "used"), rows)
+
+
+@command.command()
+@mount_argument
+@name_argument
+@json_option
+def show(directory: str, name: str, as_json: bool) -> None:
+    """Show the options and the usage of the namespace NAME."""
+    status = namespace_status(directory, name)
+    if as_json:
+        print_json(status)
+    else:
+        print_fields(status)
+
+
+def _checked(options: dict[str, Any]) -> dict[str, str]:
+    """The options that were given, as text; UsageError with the reason, which the mount could only answer by EINVAL."""
+    given = {name: str(value) for name, value in options.items() if value is not None}
+    for name, value in given.items():
+        checked(name, value)
+    return given
+
+
+def _require_name(name: str) -> None:
+    if name in ("", ".", "..", ".hcfs") or "/" in name:
+        raise UsageError(f"{name!r} can't be a namespace: give one name without '/', such as kv")
+
+
+def _set(path: str, values: dict[str, str]) -> None:
+    for name, value in values.items():
+        try:
+            os.setxattr(path, _XATTR_PREFIX + name, os.fsencode(value))
+        except OSError as error:
+            raise HcfsError(f"{path}: the mount refused {name}={value}: {os.strerror(error.errno or 0)}") from error
+    # Options are metadata like others: durable within commit_interval, or at once by fsync.
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
