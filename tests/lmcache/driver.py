@@ -32,7 +32,7 @@ class WorkerError(Exception):
 
 @dataclass(frozen=True)
 class Chunk:
-    """A key with the content that is a function of the key, `length` (bytes) and `version`."""
+    """A key with a content (content.py) of `length` bytes in `version`."""
 
     key: Key
     length: int
@@ -44,7 +44,13 @@ class Chunk:
 
     def fields(self, length: int | None = None) -> dict[str, Any]:
         wanted = self.length if length is None else length
-        return {"key": asdict(self.key), "length": wanted, "version": self.version, "stored_length": self.length}
+        return {
+            "key": asdict(self.key),
+            "name": self.name,
+            "version": self.version,
+            "length": wanted,
+            "stored_length": self.length,
+        }
 
 
 def make_key(number: int, *, model: str = "meta-llama/Llama-3.1-8B", salt: str = "", group: int | None = 0) -> Key:

@@ -1,8 +1,7 @@
 """LMCache's clients in a process of their own: requests come as JSON lines on stdin, answers go to stdout.
 
 Run by driver.py, under any PYTHONPATH that can import lmcache. Only LMCache, torch and the standard library are
-imported, so that what is tested is what an engine loads. A chunk's content is a pseudo-random function of its key and a
-version number, so it is made and checked here and never crosses the pipe.
+imported, so that what is tested is what an engine loads. Chunks are made and checked here, not sent through the pipe.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import contextlib
 import json
 import mmap
 import os
-import random
 import select
 import sys
 import time
@@ -21,6 +19,7 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+from content import content
 from lmcache.lmcache_fs import LMCacheFSClient
 from lmcache.v1.distributed.api import MemoryLayoutDesc, ObjectKey
 from lmcache.v1.distributed.l2_adapters import create_l2_adapter
@@ -50,10 +49,6 @@ def wire_key(fields: dict[str, Any]) -> str:
         return _object_key_to_string(object_key(fields))
     salt = "@" + fields["salt"] if fields["salt"] else ""
     return f"{fields['model']}@{fields['rank']:08x}@{fields['hash']}{salt}"
-
-
-def content(chunk: dict[str, Any], version: int) -> bytes:
-    return random.Random(f"{version} {wire_key(chunk['key'])}").randbytes(chunk["length"])
 
 
 class Slots:
@@ -183,7 +178,7 @@ def store(request: dict[str, Any]) -> dict[str, Any]:
     chunks = request["chunks"]
     slots = Slots(chunks, request["skew"])
     for chunk, view in zip(chunks, slots.views(), strict=True):
-        view[:] = content(chunk, chunk["version"])
+        view[:] = content(chunk["name"], chunk["version"], chunk["length"])
     ok, error = clients[request["client"]].store([chunk["key"] for chunk in chunks], slots)
     return {"ok": ok, "error": error}
 
@@ -198,14 +193,14 @@ def load(request: dict[str, Any]) -> list[Any]:
     answer: list[Any] = []
     for chunk, view, hit in zip(chunks, slots.views(), loaded, strict=True):
         got = bytes(view)
-        right = (version for version in request["versions"] if got == stored_part(chunk, version))
+        right = (version for version in request["versions"] if got == beginning(chunk, version))
         answer.append(next(right, "wrong") if hit else None)
     return answer
 
 
-def stored_part(chunk: dict[str, Any], version: int) -> bytes:
-    """The first `length` bytes of the chunk as it was stored, with `stored_length` bytes."""
-    return content({**chunk, "length": chunk["stored_length"]}, version)[: chunk["length"]]
+def beginning(chunk: dict[str, Any], version: int) -> bytes:
+    """As many bytes as are wanted, of the chunk as it was stored."""
+    return content(chunk["name"], version, chunk["stored_length"])[: chunk["length"]]
 
 
 def serve(request: dict[str, Any]) -> Any:
