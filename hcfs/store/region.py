@@ -163,7 +163,8 @@ class LogScan:
             ):
                 resumed = self._search(at, expected)
                 if resumed is None:
-                    self.torn = found is None and frames.peek(self._reader.read(at, frames.HEADER_BYTES), 0) is not None
+                    head = frames.peek(self._reader.read(at, frames.HEADER_BYTES), 0)
+                    self.torn = head is not None and bool(head[2] & FIRST_IN_BATCH) and head[3] == expected
                     return
                 offset, sequence = resumed
                 self.damage.append(LogDamage(expected, sequence, self._reader.start + at, offset - at))
