@@ -5,25 +5,22 @@ Locks of one staged object, in this order: `_flow` (block cache, seal), `_growth
 
 from __future__ import annotations
 
-import stat
 import struct
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import RLock
 from typing import TYPE_CHECKING
 
-from crc32c import crc32c
-
 from hcfs.device import DeviceError
 from hcfs.errors import HcfsError
-from hcfs.store.attributes import Attributes, Extra, Kind
+from hcfs.store.attributes import Attributes, Extra
 from hcfs.store.core import Pin
-from hcfs.store.errors import NoSuchAttribute, ObjectTooLarge, StagedFailed
+from hcfs.store.errors import ObjectTooLarge, StagedFailed
 from hcfs.store.extents import MAX_LOGICAL, Extent, pieces
 from hcfs.store.intervals import Intervals
-from hcfs.store.names import check_xattr
+from hcfs.store.running_checksums import RunningChecksums
+from hcfs.store.staged_attributes import StagedAttributes
 from hcfs.store.superblock import BLOCK
 from hcfs.store.windows import Windows
 
@@ -39,10 +36,6 @@ MAX_GRANULES = 1 << 20
 """checksums in one record: with granules of 256 KiB an object may have 256 GiB"""
 
 
-_UNKNOWN = (0, -1)
-"""a granule whose checksum must be computed from its bytes"""
-
-
 @dataclass(slots=True, eq=False)
 class _Change:
     """A write or truncate under way, in the granules [first, end)."""
@@ -52,7 +45,7 @@ class _Change:
     contested: bool = False
 
 
-class Staged:
+class Staged(StagedAttributes):
     """One object being written; made by `Staging.stage` and ended by publish or abandon. Thread-safe.
 
     With a base it is a view of the base's bytes until its first write or size change, and copy-on-write from then
@@ -69,6 +62,7 @@ class Staged:
         *,
         in_place: bool,
     ) -> None:
+        super().__init__(store.lock, attributes, extra)
         self._store = store
         self.id = oid
         self.namespace = namespace
@@ -82,10 +76,6 @@ class Staged:
         """whether anything was written or the size was set"""
         self.failed = 0
         """errno of the first failure; a failed object can't be published"""
-        self.changed_attributes: dict[str, int] = {}
-        self.xattrs_changed = False
-        self._attributes = attributes
-        self._extra = extra
         self._flow = RLock()
         self._growth = RLock()
         self._written = Intervals()
@@ -93,8 +83,7 @@ class Staged:
         self._cache: dict[int, bytearray] = {}
         """blocks whose bytes are here, newer than on the device"""
         self._windows = Windows()
-        self._crcs: dict[int, tuple[int, int]] = {}
-        """granule -> (running checksum, bytes it covers from the granule's start)"""
+        self._checksums = RunningChecksums(store.checksummer, oid)
         self._changes = 0
         self._sealed_at = -1
         self._active = 0
@@ -106,6 +95,10 @@ class Staged:
         self.sealed_extents: tuple[Extent, ...] = ()
         self.sealed_checksums = b""
         self.reserved_bytes = 0
+
+    @property
+    def blocks_held(self) -> int:
+        return self._windows.blocks
 
     # --- state -----------------------------------------------------------------------------------------------------
 
@@ -119,77 +112,6 @@ class Staged:
         """Published or abandoned."""
         return self._ended
 
-    @property
-    def attributes_changed(self) -> bool:
-        """Whether mode, owner or times were set."""
-        return bool(self.changed_attributes)
-
-    def attributes(self) -> Attributes:
-        """As they would be after publishing now; memory only."""
-        with self._store.lock:
-            a = self._attributes
-            return Attributes(
-                *(
-                    a.id,
-                    Kind.FILE,
-                    a.mode,
-                    a.uid,
-                    a.gid,
-                    1,
-                    self.size,
-                    self._windows.blocks if self.modified else a.blocks,
-                ),
-                *(a.atime_ns, a.mtime_ns, a.ctime_ns, a.generation, a.last_access_ns, "staged"),
-            )
-
-    def set_attributes(
-        self,
-        *,
-        mode: int | None = None,
-        uid: int | None = None,
-        gid: int | None = None,
-        atime_ns: int | None = None,
-        mtime_ns: int | None = None,
-        ctime_ns: int | None = None,
-    ) -> None:
-        """Change some; memory only. `mode` without the file type."""
-        given = {"mode": mode, "uid": uid, "gid": gid, "atime_ns": atime_ns, "mtime_ns": mtime_ns, "ctime_ns": ctime_ns}
-        changes = {name: value for name, value in given.items() if value is not None}
-        if mode is not None:
-            changes["mode"] = stat.S_IFREG | stat.S_IMODE(mode)
-        with self._store.lock:
-            self._set(**{"ctime_ns": time.time_ns()} | changes)
-            self.changed_attributes.update(changes)
-
-    def _set(self, **changes: int) -> None:
-        old = self._attributes
-        values = {name: changes.get(name, getattr(old, name)) for name in Attributes.__slots__}
-        self._attributes = Attributes(**values)
-
-    def get_xattr(self, name: bytes) -> bytes | None:
-        return self._extra.xattrs.get(name)
-
-    def list_xattrs(self) -> list[bytes]:
-        return list(self._extra.xattrs)
-
-    def set_xattr(self, name: bytes, value: bytes, *, create: bool = False, replace: bool = False) -> None:
-        """Memory only. Raises as the store's set_xattr."""
-        with self._store.lock:
-            check_xattr(self._extra.xattrs, name, value, create=create, replace=replace)
-            self._extra.xattrs[name] = value
-            self.xattrs_changed = True
-
-    def remove_xattr(self, name: bytes) -> None:
-        """Memory only. Raises NoSuchAttribute."""
-        with self._store.lock:
-            if self._extra.xattrs.pop(name, None) is None:
-                raise NoSuchAttribute(f"no extended attribute {name!r}")
-            self.xattrs_changed = True
-
-    @property
-    def extra(self) -> Extra:
-        return self._extra
-
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> int:
@@ -200,9 +122,9 @@ class Staged:
             self._require_size(offset + len(view))
             if not view:
                 return 0
-            with self._change(offset, offset + len(view)) as change:
+            with self._change(offset, offset + len(view)):
                 self._write(offset, view)
-                self._advance_checksums(offset, view, change)
+                self._checksums.advance(offset, view)
         return len(view)
 
     def _write(self, offset: int, view: memoryview) -> None:
@@ -242,16 +164,14 @@ class Staged:
         with self._store.lock:
             self._base_limit = min(self._base_limit, size)
             self._written.cut(end)
-            first = size // self._store.superblock.granule
-            for granule in [g for g in self._crcs if g >= first]:
-                del self._crcs[granule]
+            self._checksums.cut(size // self._store.superblock.granule)
 
     def _require_size(self, size: int) -> None:
         if size > self._store.max_object_bytes:
             raise ObjectTooLarge(f"an object can have at most {self._store.max_object_bytes} bytes on this store")
 
     @contextmanager
-    def _change(self, start: int, end: int) -> Iterator[_Change]:
+    def _change(self, start: int, end: int) -> Iterator[None]:
         """One change of the bytes [start, end). Two at once in one granule can't both say what its checksum is: seal
         computes it anew."""
         granule_bytes = self._store.superblock.granule
@@ -263,17 +183,14 @@ class Staged:
             self._under_way.append(change)
             self.modified = True
             self._changes += 1
-            now = time.time_ns()
-            self._set(mtime_ns=now, ctime_ns=now)
-            self.changed_attributes.pop("mtime_ns", None)
+            self.note_write()
         try:
-            yield change
+            yield
         finally:
             with self._store.lock:
                 self._under_way.remove(change)
                 if change.contested:
-                    for granule in [g for g in self._crcs if change.first <= g < change.end]:
-                        self._crcs[granule] = _UNKNOWN
+                    self._checksums.invalidate(change.first, change.end)
 
     def _write_cached(self, offset: int, view: memoryview) -> None:
         with self._flow:
@@ -342,21 +259,6 @@ class Staged:
                 if usable < count:
                     self._store.give_back([(block + usable, count - usable)])
             at += usable
-
-    def _advance_checksums(self, offset: int, view: memoryview, change: _Change) -> None:
-        """Take the bytes into the running checksums of their granules, where they continue what is covered."""
-        granule_bytes, at = self._store.superblock.granule, 0
-        while at < len(view):
-            granule, within = divmod(offset + at, granule_bytes)
-            count = min(granule_bytes - within, len(view) - at)
-            crc, covered = self._crcs.get(granule, (0, 0))
-            continues = within in (0, covered) and covered <= within + count and not change.contested
-            if continues:
-                start = crc if within else self._store.checksummer.seed(self.id, granule)
-                self._crcs[granule] = (crc32c(view[at : at + count], start), within + count)
-            else:
-                self._crcs[granule] = _UNKNOWN
-            at += count
 
     # --- reading own bytes -----------------------------------------------------------------------------------------
 
@@ -437,19 +339,19 @@ class Staged:
             self._fill(first, buffer)
             self._write_blocks(first, buffer)
             used = min(end * BLOCK, self.size) - first * BLOCK
-            self._advance_checksums(first * BLOCK, buffer[:used], _Change(0, 0))
+            self._checksums.advance(first * BLOCK, buffer[:used])
 
     def _finish_checksums(self) -> bytes:
         checksummer, granule_bytes = self._store.checksummer, self._store.superblock.granule
         table = []
         for granule, length in enumerate(checksummer.lengths(self.size)):
-            crc, covered = self._crcs.get(granule, _UNKNOWN)
-            if covered != length:
+            crc = self._checksums.known(granule, length)
+            if crc is None:
                 start = granule * granule_bytes
                 buffer = memoryview(bytearray(-(-length // BLOCK) * BLOCK))
                 self._fill(start // BLOCK, buffer)
                 crc = checksummer.checksum(self.id, granule, buffer[:length])
-                self._crcs[granule] = (crc, length)
+                self._checksums.set(granule, length, crc)
             table.append(crc)
         return struct.pack(f"<{len(table)}I", *table)
 
