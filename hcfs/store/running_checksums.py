@@ -11,7 +11,7 @@ _UNKNOWN = (0, -1)
 
 
 class RunningChecksums:
-    """Follows the bytes of one object as they are written, so that most granules needn't be read again to be checksummed.
+    """Follows an object's bytes as they are written, so that most granules needn't be read again to be checksummed.
 
     Calls for one granule at the same time may mix up its checksum: the caller then forgets it (`invalidate`)."""
 
