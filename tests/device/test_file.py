@@ -6,7 +6,6 @@ import gc
 import logging
 import os
 import random
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
