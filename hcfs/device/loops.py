@@ -45,12 +45,18 @@ def loops_over(below: Identity) -> list[str]:
 
 
 def _backing_identity(directory: Path) -> Identity | None:
+    path = read_attribute(directory / "backing_file")
+    known = None if path is None else identify(path)
+    # The driver itself is asked only where the path leads nowhere (deleted, or of another mount namespace): while we
+    # have a loop device open, even for a moment, losetup -d leaves it attached.
+    return known or _ask_driver(f"/dev/{directory.parent.name}")
+
+
+def _ask_driver(node: str) -> Identity | None:
     try:
-        fd = os.open(f"/dev/{directory.parent.name}", os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(node, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        # Not ours to open: the path, which everybody may read, mostly leads to the same answer.
-        path = read_attribute(directory / "backing_file")
-        return None if path is None else identify(path)
+        return None
     try:
         device, inode, rdev = syscalls.loop_backing(fd)
     except OSError:

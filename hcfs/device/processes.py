@@ -48,7 +48,8 @@ def _has_open(process: str, target: Identity) -> bool:
 def _command(pid: int) -> str:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as arguments:
-            command = arguments.read().replace(b"\0", b" ").decode(errors="replace").strip()
+            words = arguments.read().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
         return ""
-    return f" ({command[:COMMAND_LENGTH]})" if command else ""
+    command = " ".join(words.split())[:COMMAND_LENGTH]  # an argument may be a whole program, with line breaks
+    return f" ({command})" if command else ""
