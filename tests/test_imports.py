@@ -23,13 +23,20 @@ ROOMS = {
     "lmcache": ({"weights"}, {"lmcache"}),
     "weights": ({"lmcache"}, {"numpy", "safetensors", "torch"}),
 }
+_TYPING = "from typing_extensions import "
 COMMON = {"hcfs", "hcfs.errors"}
 
 
 def imported(path: Path) -> Iterator[tuple[int, str]]:
     """Line and full name of every import in a file, those inside functions and under TYPE_CHECKING included."""
     module = path.relative_to(PACKAGE.parent).with_suffix("").parts
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    tree = ast.parse(path.read_bytes())
+    # What only a type checker reads may come from typing_extensions, which every type checker brings.
+    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    typing_only = {child for block in blocks for child in block.body if ast.unparse(child).startswith(_TYPING)}
+    for node in ast.walk(tree):
+        if node in typing_only:
+            continue
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import click
 
-_SIZE = re.compile(r"([0-9]+)([KMGT]?)")
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+from hcfs.errors import UsageError
 
 
 class SizeType(click.ParamType[int]):
@@ -20,10 +18,12 @@ class SizeType(click.ParamType[int]):
         """Bytes; click.BadParameter for anything that isn't a size."""
         if isinstance(value, int):
             return value
-        match = _SIZE.fullmatch(value.upper())
-        if match is None:
-            self.fail(f"'{value}' is not a size; write 4096, 64K, 14M, 1G or 2T.", param, ctx)
-        return int(match[1]) * _UNITS[match[2]]
+        from hcfs.mount.options import size  # the same sizes as in mount options; only who is given one pays for it
+
+        try:
+            return size(param.opts[-1] if param else "size", value)
+        except UsageError as error:
+            self.fail(str(error), param, ctx)
 
 
 SIZE = SizeType()

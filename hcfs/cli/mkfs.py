@@ -91,11 +91,11 @@ def _ask(target: str, found: Sequence[Signature], *, may_ask: bool) -> None:
 def _clear(device: FileDevice, *, discard: bool) -> None:
     """Give all blocks back to the device, and leave no old signature for blkid to find."""
     if discard:
-        with progress("discard", device.size) as advance:
-            for offset in range(0, device.size, _DISCARD_STEP):
-                length = min(_DISCARD_STEP, device.size - offset)
-                device.discard(offset, length)
-                advance(length)
+        with progress("discard") as advance:
+            for start in range(0, device.size, _DISCARD_STEP):
+                end = min(start + _DISCARD_STEP, device.size)
+                device.discard(start, end - start)
+                advance(end, device.size)
     wipe(device)
 
 

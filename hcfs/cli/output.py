@@ -16,6 +16,15 @@ def print_json(document: Any) -> None:
     click.echo(json.dumps(document, indent=2, default=str))
 
 
+def print_json_list(entries: Iterable[Any]) -> None:
+    """One JSON array, an entry a line, printed as the entries come."""
+    separator = "["
+    for entry in entries:
+        click.echo(f"{separator}\n{json.dumps(entry, default=str)}", nl=False)
+        separator = ","
+    click.echo("[]" if separator == "[" else "\n]")
+
+
 def print_fields(fields: Mapping[str, object]) -> None:
     """A line a field: name, value; byte counts in larger units too, what is empty as a dash."""
     width = max(map(len, fields), default=0) + 2
@@ -59,15 +68,15 @@ def warn(sentence: str) -> None:
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr for `total` bytes of work, where that is a terminal; the function it gives takes bytes done."""
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr, where that is a terminal; the function it gives takes bytes done and bytes to do, in all."""
     if not sys.stderr.isatty():
-        yield lambda done: None
+        yield lambda done, total: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.advance(task, done)
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

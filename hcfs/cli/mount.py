@@ -1,0 +1,45 @@
+"""`hcfs mount`: a device or image becomes a file system at a directory."""
+
+from __future__ import annotations
+
+import click
+
+from hcfs.cli.arguments import SIZE, mount_argument
+from hcfs.store.find import resolve_source
+
+
+@click.command(short_help="Mount a store at a directory.")
+@click.argument("source")
+@mount_argument
+@click.option("-f", "--foreground", is_flag=True, help="Stay in the foreground until unmounted.")
+@click.option("-o", "words", multiple=True, metavar="OPTIONS", help="Mount options, separated by commas.")
+@click.option("--memory", type=SIZE, help="Bytes for I/O buffers.  [default: 256M]")
+@click.option("--log", type=click.Path(path_type=str), metavar="FILE", help="Where the daemon writes its log.")
+@click.option("--config", type=click.Path(path_type=str), metavar="FILE", help="Options from a TOML file; -o wins.")
+def command(
+    source: str,
+    directory: str,
+    foreground: bool,
+    words: tuple[str, ...],
+    memory: int | None,
+    log: str | None,
+    config: str | None,
+) -> None:
+    """Mount the store on SOURCE, a device, an image, UUID=... or LABEL=..., at DIR.
+
+    Comes back when the mount serves, and leaves a daemon; with -f it stays. A dead mount at DIR is cleared first.
+
+    \b
+    Options of hcfs for -o, beside the usual words of mount(8):
+      commit_interval=1s    longest time for which something visible isn't durable
+      staging_ttl=10m       how long a closed *.tmp waits for its rename
+      lookup_grace=30s      how long a lookup protects from eviction
+      high_watermark=95%    use of the space above which the oldest objects go ...
+      low_watermark=90%     ... down to this
+      memory=256M, log=FILE as --memory and --log
+    """
+    from hcfs.mount.daemon import mount  # brings pyfuse3 and trio along
+    from hcfs.mount.options import MountOptions
+
+    options = MountOptions.parse(",".join(words), config=config, memory=memory, log=log)
+    mount(resolve_source(source), directory, options, foreground)
