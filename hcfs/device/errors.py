@@ -7,7 +7,6 @@ from os import strerror
 
 from hcfs.errors import HcfsError
 
-
 _REMEDIES = {
     ENOSPC: "free space on the filesystem that holds the image",
     EROFS: "open it for writing",
