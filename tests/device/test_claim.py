@@ -129,7 +129,7 @@ def test_a_loop_device_whose_image_was_renamed_is_still_seen_through(
 ) -> None:
     image = make_image(SIZE)
     node = attach(image)
-    # The kernel goes on telling the new name, and after the last one is gone "... (deleted)".
+    # The path that the kernel tells leads nowhere now: "image (deleted)".
     os.link(image, tmp_path / "other")
     image.unlink()
     device = opened(node)
