@@ -185,7 +185,8 @@ class UnrecoveredStore:
         """Replay the metadata; the store that it amounts to. Blocks. Raises CorruptMetadata, DeviceError,
         ReadOnlyStore.
 
-        Flushes the device unless `read_only`; writes only if the log was damaged in the middle: then a fresh checkpoint."""
+        Flushes the device unless `read_only`; writes only if the log was damaged in the middle: then a fresh
+        checkpoint."""
         superblock, device = self.superblock, self._device
         unknown = superblock.ro_compat & ~KNOWN_RO_COMPAT
         if unknown and not read_only:
@@ -221,8 +222,8 @@ class UnrecoveredStore:
         for problem in problems:
             log.warning("%s: %s", device.name, problem)
         if writer is not None:
-            # What was read may still be in a volatile cache, written by a process that died before its flush. Blocks that it
-            # frees are given out from now on, so it must be durable first.
+            # What was read may still be in a volatile cache, written by a process that died before its flush. Blocks
+            # that it frees are given out from now on, so it must be durable first.
             device.flush()
         if writer is not None and (doomed or state.damage):
             store.drop_lost(doomed)
