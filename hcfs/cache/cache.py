@@ -1,0 +1,106 @@
+"""The cache over a store: what the mount asks and tells it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hcfs.cache.eviction import Eviction
+from hcfs.cache.index import Index
+from hcfs.cache.namespaces import Namespaces
+from hcfs.cache.rebuild import rebuild
+from hcfs.cache.victims import Names, Victims
+from hcfs.cache.watermarks import Watermarks
+from hcfs.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStatistics:
+    """A moment of the cache."""
+
+    evictions: int
+    """Objects evicted since the mount began, quarantined ones included."""
+    evicted_bytes: int
+    """Whole blocks that they occupied."""
+    evictable_bytes: int
+    """Part of the store's used bytes: all that no handle pins. What a lookup protects is in it, since the protection
+    ends by itself."""
+
+
+class Cache:
+    """Recency, namespaces and eviction of one store.
+
+    Made once, before anything else uses the recovered store: it becomes the store's observer and its `make_room`, and
+    takes the order of use from the last accesses that the store kept. Thread-safe. `looked_up`, `used`,
+    `over_high_watermark`, `statistics` and `namespaces` work on memory; `make_room` and the evict functions block for
+    device writes. All are called while holding no lock.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        lookup_grace_s: float = 30.0,
+        entry_timeout_s: float,
+        high_watermark: float = 0.95,
+        low_watermark: float = 0.90,
+        on_evicted: Callable[[Names], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """entry_timeout_s: how long the kernel answers lookups from its own cache. on_evicted: called with (directory
+        id, name) of what was evicted, in the thread that evicted, no lock held. clock: seconds, monotonic.
+
+        UsageError for times and watermarks that make no sense, and for a namespace that needs a later version.
+        """
+        self._store = store
+        self._index = Index(lookup_grace_s, entry_timeout_s, clock)
+        self._watermarks = Watermarks(store, high_watermark, low_watermark)
+        self._victims = Victims(store, self._index)
+        self._eviction = Eviction(store, self._victims, self._watermarks, on_evicted)
+        self.namespaces = Namespaces(store, self._index.lock, self._index.usage)
+        rebuild(store, self._index)
+        store.observer = self._index
+        store.make_room = self._eviction.make_room
+
+    def looked_up(self, oid: int) -> bool:
+        """A file was found by name: it becomes the most recently used and is protected from eviction for a while.
+
+        False when there is no such committed file any more, because it was evicted, removed or quarantined since the
+        store found it: the name is then absent, or someone else's. False for directories and symlinks too.
+        """
+        found = self._index.looked_up(oid)
+        if found:
+            self._store.touch(oid)
+        return found
+
+    def used(self, oid: int) -> bool:
+        """A file was opened or published: it becomes the most recently used. False as for `looked_up`."""
+        found = self._index.used(oid)
+        if found:
+            self._store.touch(oid)
+        return found
+
+    def make_room(self, blocks: int) -> bool:
+        """See Eviction.make_room; the store calls it when an allocation of `blocks` blocks, or with 0 of an object's
+        row, finds no room."""
+        return self._eviction.make_room(blocks)
+
+    def over_high_watermark(self) -> bool:
+        """Whether `evict_to_watermark` has something to do."""
+        return self._watermarks.over_high()
+
+    def evict_to_watermark(self) -> int:
+        """See Eviction.evict_to_watermark; for the background."""
+        return self._eviction.evict_to_watermark()
+
+    def evict_namespace(self, namespace: int, nbytes: int | None) -> int:
+        """See Eviction.evict_namespace; for administrators."""
+        return self._eviction.evict_namespace(namespace, nbytes)
+
+    def statistics(self) -> CacheStatistics:
+        """The moment's figures."""
+        usage = self._store.usage()
+        with self._index.lock:
+            evictions, evicted_bytes = self._victims.evictions, self._victims.evicted_bytes
+        return CacheStatistics(evictions, evicted_bytes, max(0, usage.used - usage.pinned_used))

@@ -1,0 +1,127 @@
+"""Options of a namespace: their values, and their form as internal extended attributes of its directory."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+from hcfs.errors import UsageError
+
+PREFIX = b"hcfs."
+"""An option is kept as the extended attribute PREFIX + its name, its value as text."""
+
+PATTERNS_MAX = 16
+PATTERN_LENGTH_MAX = 255
+"""Bytes."""
+
+Verify = Literal["read", "open"]
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceOptions:
+    """What a namespace's directory says about the files in it."""
+
+    staging_patterns: tuple[str, ...] = ("*.tmp",)
+    """Names (fnmatch, case kept) whose versions wait for a rename instead of being published at the last close."""
+    verify: Verify = "read"
+    """Check granules as they are read, or the whole object before open returns."""
+    quota: int | None = None
+    """Bytes; None for no other bound than the device's."""
+    salt_quota: int | None = None
+    """Bytes of each LMCache cache salt; None for no bound."""
+    origin: str | None = None
+    """URL; None for local only."""
+    write_policy: str | None = None
+    """How files reach the origin; None without one."""
+
+    def is_staging_name(self, name: bytes) -> bool:
+        """Whether one of the staging patterns matches the name (a path's last component)."""
+        return _matcher(self.staging_patterns).fullmatch(name) is not None
+
+
+_UNSUPPORTED = {
+    "quota": "quotas of namespaces are not supported by this version of hcfs",
+    "salt_quota": "quotas of cache salts are not supported by this version of hcfs",
+    "origin": "origins are not supported by this version of hcfs, every namespace is local only",
+    "write_policy": "write policies need an origin, and origins are not supported by this version of hcfs",
+}
+
+OPTIONS = ("staging_patterns", "verify", *_UNSUPPORTED)
+"""Names of all options."""
+
+
+def checked(option: str, value: str | None) -> str | None:
+    """The text to keep for an option's value; None for its default, as which a value of None counts.
+
+    staging_patterns are separated by commas; `none` stands for no quota, salt_quota, origin and write_policy.
+    UsageError for an option that there isn't and for a value that it can't have.
+    """
+    if option not in OPTIONS:
+        raise UsageError(f"{option}={value} can't be set: there is no such option; give one of {', '.join(OPTIONS)}")
+    if value is None:
+        return None
+    if option in _UNSUPPORTED:
+        if value == "none":
+            return None
+        raise UsageError(f"{option}={value} can't be set: {_UNSUPPORTED[option]}; leave it out or give none")
+    if option == "verify":
+        if value not in ("read", "open"):
+            raise UsageError(f"verify={value} can't be set: there is no such value; give read or open")
+        return None if value == "read" else value
+    patterns = _patterns(value)
+    return None if patterns == NamespaceOptions().staging_patterns else ",".join(patterns)
+
+
+def parse(attributes: Mapping[bytes, bytes]) -> NamespaceOptions:
+    """Options from a directory's extended attributes; those without PREFIX aren't options.
+
+    UsageError for an option or value that this version can't honour: a later one wrote it.
+    """
+    options = NamespaceOptions()
+    for key, raw in attributes.items():
+        if key.startswith(PREFIX):
+            option = key.removeprefix(PREFIX).decode(errors="backslashreplace")
+            value = checked(option, raw.decode(errors="surrogateescape"))
+            if option == "verify" and value is not None:
+                options = replace(options, verify="open")
+            elif option == "staging_patterns" and value is not None:
+                options = replace(options, staging_patterns=tuple(value.split(",")))
+    return options
+
+
+def _patterns(value: str) -> tuple[str, ...]:
+    patterns = tuple(dict.fromkeys(part.strip() for part in value.split(",")))
+    if len(patterns) > PATTERNS_MAX:
+        raise UsageError(f"staging_patterns={value} can't be set: more than {PATTERNS_MAX} patterns; give fewer")
+    for pattern in patterns:
+        problem = _problem(pattern)
+        if problem:
+            raise UsageError(f"staging_patterns={value} can't be set: {problem}, as in *.tmp,*.incomplete")
+    return patterns
+
+
+def _problem(pattern: str) -> str | None:
+    """Why a pattern can't be one, and what to do; None when it can."""
+    if not pattern:
+        return "one of the patterns is empty; separate patterns with single commas"
+    if "/" in pattern or "\0" in pattern:
+        return f"{pattern!r} has a character that no name has; give patterns of names without directories"
+    if len(pattern.encode(errors="surrogateescape")) > PATTERN_LENGTH_MAX:
+        return f"{pattern[:20]!r}... has more than {PATTERN_LENGTH_MAX} bytes; give shorter patterns"
+    if not pattern.strip("*"):
+        return f"{pattern!r} matches every name, so nothing would ever be published; give patterns of temporary names"
+    if pattern.endswith(".lock"):
+        return f"{pattern!r} is for lock files, which are never staged; give patterns of temporary names"
+    return None
+
+
+@lru_cache(maxsize=256)
+def _matcher(patterns: tuple[str, ...]) -> re.Pattern[bytes]:
+    # fnmatch has no form for bytes names that also keeps case on every platform and several patterns at once. Latin-1
+    # makes a character of each byte, so "?" is one byte.
+    as_bytes = (pattern.encode(errors="surrogateescape").decode("latin-1") for pattern in patterns)
+    return re.compile("|".join(map(fnmatch.translate, as_bytes)).encode("latin-1"))

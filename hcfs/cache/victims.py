@@ -1,0 +1,122 @@
+"""One pass of eviction: quarantined objects, then the least recently used, until enough is freed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hcfs.cache.candidates import Candidates
+from hcfs.cache.index import Index, Victim
+from hcfs.errors import HcfsError
+from hcfs.store import BLOCK, Quarantined, Store
+from hcfs.store.errors import ReadOnlyStore
+
+logger = logging.getLogger(__name__)
+
+Names = list[tuple[int, bytes]]
+"""(id of the directory, name in it) each."""
+
+EVERYTHING = 1 << 62
+"""More blocks or objects than there are."""
+
+FRUITLESS_S = 0.5
+"""A pass that frees nothing for so long ends: a writer gets its ENOSPC within a second."""
+
+
+@dataclass(slots=True)
+class Freed:
+    """What a pass has freed so far."""
+
+    blocks: int = 0
+    objects: int = 0
+    names: Names = field(default_factory=list)
+    """Names that are no longer there: the kernel is to be told."""
+
+
+class Victims:
+    """Removes objects from the store.
+
+    Passed over: objects that are pinned, that a lookup protects, that were used since the pass began, and that the
+    store can't remove; the next one is taken instead. What must not be lost is never in the index's lists, so it isn't
+    met here. One pass at a time: the caller sees to that.
+    """
+
+    def __init__(self, store: Store, index: Index) -> None:
+        self._store = store
+        self._index = index
+        self.evictions = 0
+        """Objects removed so far."""
+        self.evicted_bytes = 0
+
+    def evict(
+        self,
+        freed: Freed,
+        *,
+        blocks: int = 0,
+        objects: int = 0,
+        limit: int = EVERYTHING,
+        groups: Sequence[int] | None = None,
+    ) -> None:
+        """Evict until `freed` has at least so many blocks and objects, or `limit` objects, or there is no more to try.
+
+        groups: of the index; None for all, quarantined objects first. The freed blocks are usable after the store's
+        next commit. Memory only. Raises ReadOnlyStore; `freed` is right also then.
+        """
+        last = time.monotonic()
+
+        def enough() -> bool:
+            done = freed.blocks >= blocks and freed.objects >= objects
+            return done or freed.objects >= limit or time.monotonic() > last + FRUITLESS_S
+
+        if groups is None and self._store.usage().quarantined_objects:
+            for bad in self._store.quarantined():
+                if enough():
+                    return
+                if self._purge(bad, freed):
+                    last = time.monotonic()
+        candidates = Candidates(self._index.lock, self._index.recency, self._index.grace, groups)
+        while not enough():
+            candidate = candidates.take()
+            if candidate is None:
+                break
+            with self._index.condemned(*candidate) as victim:
+                # An empty file frees no blocks: it goes only where rows of the object table are wanted.
+                wanted = victim is not None and (victim.blocks or freed.objects < objects)
+                if victim is not None and wanted and self._remove(victim, freed):
+                    last = time.monotonic()
+
+    def _remove(self, victim: Victim, freed: Freed) -> bool:
+        try:
+            names = self._store.evict(victim.oid)
+        except ReadOnlyStore:
+            raise  # it holds for every object
+        except HcfsError as error:
+            logger.warning("object %d can't be evicted, the next one is tried: %s", victim.oid, error)
+            return False
+        if names is None:
+            return False
+        freed.names += names
+        self._count(freed, victim.blocks, victim.namespace)
+        return True
+
+    def _purge(self, bad: Quarantined, freed: Freed) -> bool:
+        try:
+            self._store.purge(bad.id)
+        except ReadOnlyStore:
+            raise
+        except HcfsError as error:
+            logger.warning("quarantined object %d can't be removed, the next one is tried: %s", bad.id, error)
+            return False
+        self._count(freed, bad.blocks, None)
+        return True
+
+    def _count(self, freed: Freed, blocks: int, namespace: int | None) -> None:
+        freed.objects += 1
+        freed.blocks += blocks
+        with self._index.lock:
+            self.evictions += 1
+            self.evicted_bytes += blocks * BLOCK
+            if namespace is not None:
+                self._index.usage.count_eviction(namespace)

@@ -1,0 +1,101 @@
+"""Texts of namespace options."""
+
+from __future__ import annotations
+
+import pytest
+
+from hcfs.cache.options import OPTIONS, NamespaceOptions, checked, parse
+from hcfs.errors import UsageError
+
+
+def test_defaults() -> None:
+    assert parse({}) == NamespaceOptions()
+    assert parse({b"user.color": b"blue"}) == NamespaceOptions()
+    assert NamespaceOptions() == NamespaceOptions(("*.tmp",), "read", None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("verify", "open", NamespaceOptions(verify="open")),
+        ("verify", "read", NamespaceOptions()),
+        ("verify", None, NamespaceOptions()),
+        (
+            "staging_patterns",
+            "*.tmp, *.incomplete,*.bin.tmp.*,*.tmp",
+            NamespaceOptions(staging_patterns=("*.tmp", "*.incomplete", "*.bin.tmp.*")),
+        ),
+        ("staging_patterns", "*.tmp", NamespaceOptions()),
+        ("staging_patterns", None, NamespaceOptions()),
+        ("quota", "none", NamespaceOptions()),
+        ("salt_quota", "none", NamespaceOptions()),
+        ("origin", "none", NamespaceOptions()),
+        ("write_policy", "none", NamespaceOptions()),
+    ],
+)
+def test_what_is_set_is_what_is_read(option: str, value: str | None, expected: NamespaceOptions) -> None:
+    text = checked(option, value)
+    attributes = {} if text is None else {b"hcfs." + option.encode(): text.encode()}
+    assert parse(attributes) == expected
+    assert (text is None) is (expected == NamespaceOptions())
+
+
+REFUSED = {
+    ("quota", "1G"): "quota=1G can't be set: quotas of namespaces are not supported by this version of hcfs; leave it "
+    "out or give none",
+    ("salt_quota", "1G"): "salt_quota=1G can't be set: quotas of cache salts are not supported by this version of "
+    "hcfs; leave it out or give none",
+    ("origin", "s3://b"): "origin=s3://b can't be set: origins are not supported by this version of hcfs, every "
+    "namespace is local only; leave it out or give none",
+    ("write_policy", "write-back"): "write_policy=write-back can't be set: write policies need an origin, and origins "
+    "are not supported by this version of hcfs; leave it out or give none",
+    ("verify", "always"): "verify=always can't be set: there is no such value; give read or open",
+    ("colour", "blue"): "colour=blue can't be set: there is no such option; give one of staging_patterns, verify, "
+    "quota, salt_quota, origin, write_policy",
+    ("staging_patterns", ""): "staging_patterns= can't be set: one of the patterns is empty; separate patterns with "
+    "single commas, as in *.tmp,*.incomplete",
+    ("staging_patterns", "*.tmp,,"): "staging_patterns=*.tmp,, can't be set: one of the patterns is empty; separate "
+    "patterns with single commas, as in *.tmp,*.incomplete",
+    ("staging_patterns", "a/*"): "staging_patterns=a/* can't be set: 'a/*' has a character that no name has; give "
+    "patterns of names without directories, as in *.tmp,*.incomplete",
+    ("staging_patterns", "**"): "staging_patterns=** can't be set: '**' matches every name, so nothing would ever be "
+    "published; give patterns of temporary names, as in *.tmp,*.incomplete",
+    ("staging_patterns", "*.lock"): "staging_patterns=*.lock can't be set: '*.lock' is for lock files, which are never "
+    "staged; give patterns of temporary names, as in *.tmp,*.incomplete",
+}
+
+
+@pytest.mark.parametrize(("option", "value"), REFUSED)
+def test_what_can_not_be_is_refused_with_reason_and_remedy(option: str, value: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        checked(option, value)
+    assert str(caught.value) == REFUSED[option, value]
+
+
+def test_too_many_or_too_long_patterns_are_refused() -> None:
+    with pytest.raises(UsageError, match="more than 16 patterns; give fewer"):
+        checked("staging_patterns", ",".join(f"*.{number}" for number in range(17)))
+    with pytest.raises(UsageError, match="has more than 255 bytes; give shorter patterns"):
+        checked("staging_patterns", "é" * 128)
+    checked("staging_patterns", "é" * 127)
+
+
+@pytest.mark.parametrize(
+    "attributes", [{b"hcfs.quota": b"1073741824"}, {b"hcfs.compression": b"zstd"}, {b"hcfs.verify": b"\xff"}]
+)
+def test_what_a_later_version_wrote_is_not_ignored(attributes: dict[bytes, bytes]) -> None:
+    with pytest.raises(UsageError):
+        parse(attributes)
+
+
+def test_every_option_has_a_field() -> None:
+    assert set(OPTIONS) == set(NamespaceOptions.__dataclass_fields__)
+
+
+def test_staging_names() -> None:
+    options = NamespaceOptions(staging_patterns=("*.tmp", "*.bin.tmp.*", "part-??"))
+    for name in (b"x.tmp", b".tmp", b"a\nb.tmp", b"x.bin.tmp.12.7.ab", b"\xff\xfe.tmp", b"part-\xff1"):
+        assert options.is_staging_name(name), name
+    for name in (b"x.tmp2", b"x.TMP", b"tmp", b"x.tmp\n", b"part-1", b"x.bin.tmq", b"xpart-11"):
+        assert not options.is_staging_name(name), name
+    assert NamespaceOptions(staging_patterns=("é?",)).is_staging_name("éx".encode())
