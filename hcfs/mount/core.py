@@ -1,0 +1,176 @@
+"""State that all operations share, and how a name is resolved for a caller."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from hcfs.cache import Cache
+from hcfs.mount.answers import Caller, CallError, Entry
+from hcfs.mount.handles import Handles
+from hcfs.mount.kernel import KernelCaches
+from hcfs.mount.lockfiles import LockFile, is_lock_name
+from hcfs.mount.process import Process, process_of
+from hcfs.mount.versions import Fate, Version, Versions
+from hcfs.store import NAME_MAX, ROOT_ID, Attributes, Kind, Store
+
+log = logging.getLogger(__name__)
+
+DIRECTORY_ATTR_TIMEOUT = 1.0
+"""Seconds. Publishing and eviction change a directory's times and links without the kernel's doing."""
+
+
+class Identity:
+    """A caller's process, read from /proc when it is first asked for: most operations never ask."""
+
+    __slots__ = ("_known", "_process", "caller")
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+        self._known = False
+        self._process: Process | None = None
+
+    @property
+    def process(self) -> Process | None:
+        """None when it can't be told."""
+        if not self._known:
+            self._process, self._known = process_of(self.caller.thread), True
+        return self._process
+
+
+@dataclass(slots=True)
+class Calls:
+    """Counts of calls since the mount began."""
+
+    lookups: int = 0
+    lookup_misses: int = 0
+    opens: int = 0
+    abandoned: int = 0
+    """Versions that were to be published and weren't: their writer was killed, or failed, or never came back."""
+
+
+class Core:
+    """What the parts of the filesystem share.
+
+    `lock` guards versions, handles' versions and lock files' counts. It is taken before the store's lock and never held
+    across device I/O; the cache, which takes its own lock, is called without it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        cache: Cache,
+        kernel: KernelCaches,
+        *,
+        entry_timeout: float,
+        staging_ttl: float = 600.0,
+        read_only: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """entry_timeout: seconds for which the kernel may answer for committed and for absent names. staging_ttl:
+        seconds for which a closed version waits for its rename."""
+        self.store = store
+        self.cache = cache
+        self.kernel = kernel
+        self.entry_timeout = entry_timeout
+        self.staging_ttl = staging_ttl
+        self.read_only = read_only
+        self.clock = clock
+        self.lock = threading.RLock()
+        self.versions = Versions()
+        self.handles = Handles()
+        self.lock_files: dict[int, LockFile] = {}
+        self.calls = Calls()
+        self.pid_zero_seen = False
+        """A client in another pid namespace wrote: its handles don't share versions."""
+        self._background = ThreadPoolExecutor(max_workers=4, thread_name_prefix="hcfs-close")
+
+    def in_background(self, work: Callable[[], None]) -> None:
+        """Run what a call that may not wait leaves to do."""
+        self._background.submit(self._guarded, work)
+
+    def close(self) -> None:
+        """Wait for what runs in the background; no operation may follow."""
+        self._background.shutdown(wait=True)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception:
+            log.exception("background work failed unexpectedly")
+
+    # --- names -------------------------------------------------------------------------------------------------------
+
+    def check_name(self, name: bytes) -> None:
+        """ENAMETOOLONG for a name that is longer than f_namemax says."""
+        if len(name) > NAME_MAX:
+            raise CallError(errno.ENAMETOOLONG)
+
+    def is_staging_name(self, parent: int, name: bytes) -> bool:
+        """Whether a version of this name waits for a rename instead of being published at the last close."""
+        if is_lock_name(name):
+            return False
+        namespace = self.store.namespace_of(parent)
+        return namespace != 0 and self.cache.namespaces.options(namespace).is_staging_name(name)
+
+    def own_version(self, parent: int, name: bytes, who: Identity) -> Version | None:
+        """The caller's own version of a name, open or closed. Lock held."""
+        for version in reversed(self.versions.of_name(parent, name)):
+            if version.owner is None:
+                # The version that an open from another pid namespace is about to be repeated for.
+                if not version.opened and who.process is None:
+                    return version
+            elif version.owner == who.process:
+                return version
+        return None
+
+    def visible_version(self, parent: int, name: bytes, who: Identity) -> Version | None:
+        """The version that the name means to the caller: its own, else the most recently closed one that waits under
+        a staging name. None: the committed object, if any. Lock held."""
+        versions = self.versions.of_name(parent, name)
+        if not versions:
+            return None
+        own = self.own_version(parent, name, who)
+        if own is not None:
+            return own
+        waiting = [version for version in versions if version.waiting]
+        return max(waiting, key=lambda version: version.closed_at or 0.0, default=None)
+
+    # --- attributes --------------------------------------------------------------------------------------------------
+
+    def version_attributes(self, version: Version) -> Attributes:
+        """A version's attributes as its writer sees them. Lock held."""
+        attributes = version.staged.attributes()
+        return replace(attributes, nlink=0 if version.fate is Fate.NAMELESS else 1)
+
+    def object_attributes(self, oid: int) -> Attributes:
+        """A committed object's attributes, or a lock file's present ones. NoSuchObject (ESTALE) when it is gone."""
+        lock_file = self.lock_files.get(oid)
+        return self.store.attributes(oid) if lock_file is None else lock_file.attributes()
+
+    def version_entry(self, version: Version) -> Entry:
+        """The answer that names a version: the kernel keeps nothing of it."""
+        return Entry(version.ino, self.version_attributes(version), 0.0, 0.0)
+
+    def object_entry(self, attributes: Attributes, fleeting: bool) -> Entry:
+        """The answer that names a committed object. fleeting: its name has versions, so others may be answered
+        something else."""
+        if fleeting:
+            return Entry(attributes.id, attributes, 0.0, 0.0)
+        return Entry(attributes.id, attributes, self.entry_timeout, self.attr_timeout(attributes))
+
+    def attr_timeout(self, attributes: Attributes) -> float:
+        """Seconds for which the kernel may keep attributes of a committed object."""
+        if attributes.kind is Kind.DIRECTORY:
+            return min(DIRECTORY_ATTR_TIMEOUT, self.entry_timeout)
+        return 0.0 if attributes.id in self.lock_files else self.entry_timeout
+
+    def refuse_root_file(self, parent: int) -> None:
+        """EPERM for files outside namespaces."""
+        if parent == ROOT_ID:
+            raise CallError(errno.EPERM)

@@ -1,0 +1,238 @@
+"""From `hcfs mount` to a mount that serves, and from `hcfs umount` to a device that is free."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import pyfuse3
+import trio
+
+from hcfs.cache import Cache
+from hcfs.device import BlockDevice, BufferPool, open_device
+from hcfs.errors import HcfsError
+from hcfs.mount import logs, mountpoint, tuning
+from hcfs.mount.client import mount_at, read_status
+from hcfs.mount.filesystem import Filesystem
+from hcfs.mount.notify import Notifier
+from hcfs.mount.operations import Operations
+from hcfs.mount.options import MountOptions
+from hcfs.mount.process import Process, is_alive, process_of
+from hcfs.mount.session import Session
+from hcfs.mount.status import Report
+from hcfs.store import Store, UnrecoveredStore
+from hcfs.store.find import resolve_source
+
+log = logging.getLogger(__name__)
+
+UNMOUNT_LIMIT = 300.0
+"""Seconds for the daemon to end once nothing is mounted: what was written last is on its way to the device."""
+
+
+def mount(source: str, directory: str, options: MountOptions, foreground: bool) -> None:
+    """Mount a device or image, `UUID=...` or `LABEL=...` at a directory.
+
+    In the foreground it returns when the mount has ended; else when it serves, and a daemon is left behind. HcfsError
+    says in one sentence why it couldn't be mounted.
+    """
+    source = resolve_source(source)
+    if "=" not in source or os.path.exists(source):
+        source = os.path.abspath(source)
+    path = mountpoint.prepare(directory, source)
+    if os.listdir(path):
+        print(f"hcfs: {directory} isn't empty: what is in it is hidden as long as it is mounted over.", file=sys.stderr)
+    if foreground:
+        handler = logs.open_log(options.log) if options.log else logs.stderr_handler()
+        logs.log_to(handler)
+        _serve(source, path, options, lambda: None)
+        return
+    log_path = options.log or logs.default_log(path)
+    _daemonize(lambda ready: _serve(source, path, options, ready), os.path.abspath(log_path))
+
+
+def unmount(directory: str, lazy: bool) -> None:
+    """Unmount, and return when the daemon has ended and the device is free; lazily, return at once, and the daemon ends
+    with the mount's last user. HcfsError when nothing is mounted there, or it is in use."""
+    mounted = mount_at(directory)
+    if mounted is None:
+        raise HcfsError(f"{directory} is not an hcfs mount; nothing is unmounted")
+    path = mounted.directory
+    if mountpoint.is_dead(path):
+        mountpoint.clear_dead(path)
+        return
+    daemon = _daemon_of(path)
+    mountpoint.unmount_now(path, lazy=lazy)
+    if lazy or daemon is None:
+        return
+    deadline = time.monotonic() + UNMOUNT_LIMIT
+    while is_alive(daemon):
+        if time.monotonic() > deadline:
+            raise HcfsError(
+                f"{directory} is unmounted, but process {daemon.tgid} still holds {mounted.source} after "
+                f"{UNMOUNT_LIMIT:g} s; look at its log"
+            )
+        time.sleep(0.01)
+
+
+def _daemon_of(path: str) -> Process | None:
+    try:
+        return process_of(int(read_status(path)["pid"]))
+    except HcfsError:
+        return None
+
+
+# --- the daemon's process --------------------------------------------------------------------------------------------
+
+
+def _daemonize(serve: Callable[[Callable[[], None]], None], log_path: str) -> None:
+    """Run `serve` in a daemon and return when it calls what it is given; HcfsError with its reason when it doesn't."""
+    handler = logs.open_log(log_path)
+    receiving, sending = os.pipe()
+    first = os.fork()
+    if first == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        os.close(receiving)
+        logs.log_to(handler)
+        _run_as_daemon(serve, sending)
+    os.close(sending)
+    os.waitpid(first, 0)
+    with open(receiving, "rb") as pipe:
+        word = pipe.read()
+    handler.close()
+    if not word:
+        raise HcfsError(f"the daemon ended before it served; its log {log_path} may say why")
+    answer = json.loads(word)
+    if answer["error"] is not None:
+        failure = HcfsError(answer["error"])
+        failure.exit_code = answer["exit_code"]
+        raise failure
+
+
+def _run_as_daemon(serve: Callable[[Callable[[], None]], None], sending: int) -> None:
+    """Never returns."""
+    waiting = True
+
+    def tell(error: str | None, exit_code: int = 1) -> None:
+        nonlocal waiting
+        if waiting:
+            waiting = False
+            os.write(sending, json.dumps({"error": error, "exit_code": exit_code}).encode())
+            os.close(sending)
+            _leave_terminal()
+
+    status = 1
+    try:
+        os.chdir("/")
+        serve(lambda: tell(None))
+        status = 0
+    except HcfsError as error:
+        log.error("%s", error)
+        tell(str(error), error.exit_code)
+    except BaseException as error:
+        log.exception("the daemon failed unexpectedly")
+        tell(f"a bug in hcfs kept it from mounting ({type(error).__name__}: {error}); its log has the details")
+    finally:
+        logging.shutdown()
+        os._exit(status)
+
+
+def _leave_terminal() -> None:
+    """The caller's streams are its own again: who reads them to their end isn't to wait for this daemon's."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    os.close(null)
+
+
+def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], None]) -> None:
+    """Mount, call `ready` when it serves, and return when it has ended and everything is durable."""
+    tuning.tune_process()
+    pool = BufferPool(options.memory)
+    with ExitStack() as stack:
+        device = open_device(source, pool, read_only=options.read_only)
+        stack.callback(device.close)
+        store = UnrecoveredStore.open(device, pool).recover(read_only=options.read_only)
+        stack.callback(_close_store, store)
+        notifier = Notifier()
+        cache = _make_cache(store, options, notifier)
+        filesystem = Filesystem(
+            store,
+            cache,
+            notifier,
+            entry_timeout=options.entry_timeout,
+            staging_ttl=options.staging_ttl,
+            read_only=options.read_only,
+        )
+        stack.callback(filesystem.abandon_all)
+        stack.callback(filesystem.close)
+        filesystem.virtual = Report(filesystem, device, pool, options, source=source, directory=path).tree()
+        # What recovery made stays for good: the collector needn't look at it again.
+        gc.collect()
+        gc.freeze()
+        session = Session(filesystem, cache, store, options.commit_interval)
+        _attach(Operations(filesystem, session.serving), path, options.kernel_options(source))
+        stack.callback(pyfuse3.close, unmount=True)
+        notifier.start()
+        stack.callback(notifier.stop)
+
+        def serving() -> None:
+            tuning.tune_mount(path)
+            _log_state(source, path, device, store)
+            ready()
+
+        trio.run(session.run, serving)
+    log.info("%s: unmounted from %s", source, path)
+
+
+def _make_cache(store: Store, options: MountOptions, notifier: Notifier) -> Cache:
+    def evicted(names: list[tuple[int, bytes]]) -> None:
+        for parent, name in names:
+            notifier.forget_name(parent, name)
+
+    return Cache(
+        store,
+        lookup_grace_s=options.lookup_grace,
+        entry_timeout_s=options.entry_timeout,
+        high_watermark=options.high_watermark,
+        low_watermark=options.low_watermark,
+        on_evicted=evicted,
+    )
+
+
+def _close_store(store: Store) -> None:
+    try:
+        store.close()
+    except HcfsError as error:
+        log.error("what was published last may be lost: %s", error)
+
+
+def _attach(operations: Operations, path: str, options: set[str]) -> None:
+    """Mount. libfuse says on stderr why it couldn't, so that is caught and becomes the reason."""
+    said = os.memfd_create("hcfs-fuse")
+    stderr = os.dup(2)
+    os.dup2(said, 2)
+    try:
+        pyfuse3.init(operations, path, options)
+    except RuntimeError as error:
+        text = os.pread(said, 4096, 0).decode(errors="replace").strip().replace("\n", "; ")
+        raise HcfsError(
+            f"{path} can't be mounted at: {text or error}; is /dev/fuse there, and may you use it?"
+        ) from None
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(said)
+
+
+def _log_state(source: str, path: str, device: BlockDevice, store: Store) -> None:
+    log.info("%s is mounted at %s: %s I/O, store %s", source, path, device.io, store.superblock.uuid)
+    if store.state != "ok":
+        log.warning("%s is %s: %s", source, store.state, store.state_reason)

@@ -1,0 +1,163 @@
+"""READ, WRITE, FLUSH, FSYNC and RELEASE."""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+from hcfs.errors import HcfsError
+from hcfs.mount.answers import Blocking, CallError
+from hcfs.mount.handles import DirectoryHandle, LockHandle, ObjectHandle, VersionHandle, VirtualHandle
+from hcfs.mount.lockfiles import LockFile
+from hcfs.mount.opening import Opening
+from hcfs.mount.versions import Fate, Version
+from hcfs.store.errors import ChecksumMismatch, UnreadableGranule
+
+log = logging.getLogger(__name__)
+
+
+class Data(Opening):
+    """read, write and fsync block; flush blocks when it has something to seal; release never does."""
+
+    def read(self, number: int, offset: int, length: int) -> memoryview | bytes:
+        """Up to `length` verified bytes; fewer at the end of the file only. EIO for what can't be verified."""
+        handle = self.handles.get(number)
+        if isinstance(handle, ObjectHandle):
+            return self.read_object(handle, offset, length)
+        if isinstance(handle, VersionHandle):
+            return self._read_version(handle.version, offset, length)
+        if isinstance(handle, VirtualHandle):
+            return handle.content[offset : offset + length]
+        if isinstance(handle, LockHandle):
+            try:
+                return handle.lock_file.read(offset, length)
+            except (ChecksumMismatch, UnreadableGranule) as error:
+                self.quarantine(error.oid, error)
+                raise
+        raise CallError(errno.EISDIR)
+
+    def write(self, number: int, offset: int, data: bytes) -> int:
+        """All of `data`, or an error, after which the version is never published. EIO on one that is published."""
+        handle = self.handles.get(number)
+        if isinstance(handle, LockHandle):
+            return handle.lock_file.write(offset, data)
+        if not isinstance(handle, VersionHandle) or not handle.writable:
+            raise CallError(errno.EBADF)
+        version = handle.version
+        self._begin_change(version)
+        try:
+            return version.staged.write(offset, data)
+        except HcfsError as error:
+            with self.lock:
+                self._fail(version, error.errno)
+            raise
+        finally:
+            with self.lock:
+                version.writing -= 1
+
+    def flush(self, number: int) -> Blocking[None] | None:
+        """A descriptor is closed, perhaps one of several of this handle: seal what was written, so that close() can
+        fail and whatever publishes next can't."""
+        handle = self.handles.get(number)
+        if isinstance(handle, LockHandle):
+            return Blocking(handle.lock_file.settle) if handle.writable and handle.lock_file.dirty else None
+        if not isinstance(handle, VersionHandle) or not handle.writable:
+            return None
+        version = handle.version
+        with self.lock:
+            self._check_killed(version)
+            if version.fate is Fate.ABANDONED:
+                raise CallError(errno.EIO)
+            if version.failed:
+                raise CallError(version.failed)
+            if version.fate is not Fate.STAGED or version.flushed:
+                return None
+            if not version.modified:
+                version.flushed_changes = version.changes
+                return None
+        return Blocking(lambda: self.seal(version, as_flush=True))
+
+    def fsync(self, number: int) -> None:
+        """Make everything visible durable. A version's own content gets to the medium too, and is reported as durable
+        only in that sense: it is lost with the machine unless it is published. Blocks."""
+        handle = self.handles.get(number)
+        if isinstance(handle, LockHandle):
+            handle.lock_file.settle()
+        elif isinstance(handle, VersionHandle):
+            version = handle.version
+            if version.failed:
+                raise CallError(version.failed)
+            if version.fate is Fate.STAGED and version.modified:
+                self.seal(version, as_flush=False)
+        if not self.read_only:
+            self.store.commit()
+
+    def release(self, number: int) -> None:
+        """The last descriptor of a handle is closed; for the last writer of a version that publishes. Never waits."""
+        handle = self.handles.pop(number)
+        if isinstance(handle, ObjectHandle):
+            handle.pin.release()
+        elif isinstance(handle, VersionHandle):
+            with self.lock:
+                self._release_version(handle)
+        elif isinstance(handle, LockHandle):
+            self._release_lock(handle.lock_file)
+        elif isinstance(handle, DirectoryHandle) and handle.pin is not None:
+            handle.pin.release()
+
+    def _read_version(self, version: Version, offset: int, length: int) -> memoryview | bytes:
+        if version.fate is Fate.ABANDONED or version.failed:
+            raise CallError(errno.EIO)
+        pin = version.pin
+        try:
+            if pin is not None:
+                return self.store.read(pin, offset, length)
+            try:
+                return version.staged.read(offset, length)
+            except HcfsError:
+                # It may have been published since.
+                pin = version.pin
+                if pin is None:
+                    raise
+            return self.store.read(pin, offset, length)
+        except (ChecksumMismatch, UnreadableGranule) as error:
+            self.quarantine(error.oid, error)
+            raise
+
+    def _release_version(self, handle: VersionHandle) -> None:
+        version = handle.version
+        version.handles -= 1
+        if handle.writable:
+            version.writers -= 1
+            if not version.writers and version.fate is Fate.STAGED:
+                self._last_writer_closed(version)
+        if version.handles:
+            return
+        if version.fate is Fate.NAMELESS:
+            self._discard(version)
+        elif version.fate is not Fate.STAGED:
+            self.versions.forget(version)
+            if version.pin is not None:
+                version.pin.release()
+
+    def _release_lock(self, lock_file: LockFile) -> None:
+        with self.lock:
+            lock_file.handles -= 1
+            if lock_file.handles:
+                return
+            if not lock_file.dirty:
+                del self.lock_files[lock_file.oid]
+                lock_file.close()
+                return
+        self.in_background(lambda: self._finish_lock(lock_file))
+
+    def _finish_lock(self, lock_file: LockFile) -> None:
+        try:
+            lock_file.settle()
+        except HcfsError as error:
+            log.warning("what was written last to lock file %d can't be kept: %s", lock_file.oid, error)
+        finally:
+            with self.lock:
+                if not lock_file.handles:
+                    self.lock_files.pop(lock_file.oid, None)
+                    lock_file.close()

@@ -1,0 +1,126 @@
+"""The whole filesystem: the operations on objects and versions, and the virtual tree beside them."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from hcfs.mount.answers import Blocking, Caller, CallError, Entry, Opened
+from hcfs.mount.attributes import Changes
+from hcfs.mount.handles import DirectoryHandle, Listed, VirtualHandle
+from hcfs.mount.opening import Created
+from hcfs.mount.virtual import NAME, VirtualTree
+from hcfs.mount.xattrs import Xattrs
+from hcfs.store import ROOT_ID
+
+
+class Filesystem(Xattrs):
+    """What pyfuse3's operations call, and whatever else serves the kernel's requests.
+
+    Every method may be called from any thread. Those that return Blocking, and read, write and fsync, wait for I/O; the
+    others answer from memory. Refusals are HcfsError with an errno; anything else that is raised is a bug.
+    """
+
+    virtual: VirtualTree | None = None
+    """Set once the mount is made; the core works without."""
+
+    def _is_virtual(self, ino: int) -> bool:
+        return VirtualTree.owns(ino)
+
+    def _tree(self) -> VirtualTree:
+        if self.virtual is None:
+            raise CallError(errno.ENOENT)
+        return self.virtual
+
+    def _refuse_virtual(self, *names: tuple[int, bytes]) -> None:
+        """EROFS: the tree can't be changed."""
+        for parent, name in names:
+            if VirtualTree.owns_name(parent, name):
+                raise CallError(errno.EROFS)
+
+    def lookup(self, parent: int, name: bytes, caller: Caller) -> Entry:
+        if not VirtualTree.owns_name(parent, name):
+            return super().lookup(parent, name, caller)
+        ino = self._tree().lookup(parent, name)
+        return Entry(0, None, 0.0, 0.0) if ino is None else self.getattr(ino)
+
+    def getattr(self, ino: int) -> Entry:
+        if not self._is_virtual(ino):
+            return super().getattr(ino)
+        return Entry(ino, self._tree().attributes(ino), 1.0, 1.0)
+
+    def setattr(self, ino: int, changes: Changes, number: int | None, caller: Caller) -> Entry | Blocking[Entry]:
+        if self._is_virtual(ino):
+            raise CallError(errno.EROFS)
+        return super().setattr(ino, changes, number, caller)
+
+    def open(self, ino: int, flags: int, caller: Caller) -> Opened | Blocking[Opened]:
+        if not self._is_virtual(ino):
+            return super().open(ino, flags, caller)
+        if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
+            raise CallError(errno.EROFS)
+        handle = VirtualHandle(self._tree().content(ino))
+        return Opened(self.handles.add(handle), keep_cache=False, direct_io=True)
+
+    def create(self, parent: int, name: bytes, mode: int, flags: int, caller: Caller) -> Created:
+        self._refuse_virtual((parent, name))
+        return super().create(parent, name, mode, flags, caller)
+
+    def opendir(self, ino: int, caller: Caller) -> Opened:
+        if self._is_virtual(ino):
+            entries = [Listed(name, number, False) for name, number in self._tree().entries(ino)]
+            return Opened(self.handles.add(DirectoryHandle(ino, entries, None)))
+        opened = super().opendir(ino, caller)
+        if ino == ROOT_ID and self.virtual is not None:
+            self.handles.directory(opened.handle).entries.append(Listed(NAME, self.virtual.root, False))
+        return opened
+
+    def mkdir(self, parent: int, name: bytes, mode: int, caller: Caller) -> Entry:
+        self._refuse_virtual((parent, name))
+        return super().mkdir(parent, name, mode, caller)
+
+    def symlink(self, parent: int, name: bytes, target: bytes, caller: Caller) -> Entry:
+        self._refuse_virtual((parent, name))
+        return super().symlink(parent, name, target, caller)
+
+    def mknod(self, parent: int, name: bytes, mode: int, caller: Caller) -> Entry:
+        self._refuse_virtual((parent, name))
+        return super().mknod(parent, name, mode, caller)
+
+    def unlink(self, parent: int, name: bytes, caller: Caller) -> None:
+        self._refuse_virtual((parent, name))
+        super().unlink(parent, name, caller)
+
+    def rmdir(self, parent: int, name: bytes) -> None:
+        self._refuse_virtual((parent, name))
+        super().rmdir(parent, name)
+
+    def link(self, ino: int, parent: int, name: bytes, caller: Caller) -> Entry:
+        self._refuse_virtual((parent, name))
+        if self._is_virtual(ino):
+            raise CallError(errno.EXDEV)
+        return super().link(ino, parent, name, caller)
+
+    def rename(
+        self, old_parent: int, old_name: bytes, parent: int, name: bytes, flags: int, caller: Caller
+    ) -> Blocking[None] | None:
+        self._refuse_virtual((old_parent, old_name), (parent, name))
+        return super().rename(old_parent, old_name, parent, name, flags, caller)
+
+    def getxattr(self, ino: int, name: bytes) -> bytes | Blocking[bytes]:
+        if self._is_virtual(ino):
+            raise CallError(errno.ENODATA)
+        return super().getxattr(ino, name)
+
+    def listxattr(self, ino: int) -> list[bytes]:
+        return [] if self._is_virtual(ino) else super().listxattr(ino)
+
+    def setxattr(self, ino: int, name: bytes, value: bytes, caller: Caller) -> None:
+        if self._is_virtual(ino):
+            raise CallError(errno.EROFS)
+        super().setxattr(ino, name, value, caller)
+
+    def removexattr(self, ino: int, name: bytes, caller: Caller) -> None:
+        if self._is_virtual(ino):
+            raise CallError(errno.EROFS)
+        super().removexattr(ino, name, caller)

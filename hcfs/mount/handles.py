@@ -1,0 +1,112 @@
+"""Open files and directories: what a file handle's number stands for."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+
+from hcfs.mount.answers import CallError
+from hcfs.mount.lockfiles import LockFile
+from hcfs.mount.versions import Version
+from hcfs.store import Pin
+
+
+class ObjectHandle:
+    """A committed object opened for reading. Its pin keeps the content whatever happens to the name."""
+
+    __slots__ = ("bad", "pin")
+
+    def __init__(self, pin: Pin) -> None:
+        self.pin = pin
+        self.bad: dict[int, int] = {}
+        """Granules that didn't verify, and the errno of each: the kernel asks again for every page of one."""
+
+
+class VersionHandle:
+    """A version opened by its writer's process, or under a staging name by somebody who may see it."""
+
+    __slots__ = ("version", "writable")
+
+    def __init__(self, version: Version, writable: bool) -> None:
+        self.version = version
+        self.writable = writable
+
+
+class LockHandle:
+    """A lock file, which all processes share."""
+
+    __slots__ = ("lock_file", "writable")
+
+    def __init__(self, lock_file: LockFile, writable: bool) -> None:
+        self.lock_file = lock_file
+        self.writable = writable
+
+
+class VirtualHandle:
+    """A virtual file, as it was when it was opened."""
+
+    __slots__ = ("content",)
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+
+class Listed:
+    """One entry of an open directory; what it is is looked up when it is read."""
+
+    __slots__ = ("fleeting", "ino", "name")
+
+    def __init__(self, name: bytes, ino: int, fleeting: bool) -> None:
+        self.name = name
+        self.ino = ino
+        self.fleeting = fleeting
+        """The name has versions, so the kernel may not keep the answer."""
+
+
+class DirectoryHandle:
+    """A directory's entries as they were when it was opened; a pin lets it be asked for after its removal."""
+
+    __slots__ = ("entries", "ino", "pin")
+
+    def __init__(self, ino: int, entries: list[Listed], pin: Pin | None) -> None:
+        self.ino = ino
+        self.entries = entries
+        self.pin = pin
+
+
+Handle = ObjectHandle | VersionHandle | LockHandle | VirtualHandle | DirectoryHandle
+
+
+class Handles:
+    """The table of open handles. Thread-safe by the interpreter's own dictionary operations."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._open: dict[int, Handle] = {}
+
+    def add(self, handle: Handle) -> int:
+        """Number a handle; numbers aren't used again."""
+        number = next(self._numbers)
+        self._open[number] = handle
+        return number
+
+    def get(self, number: int) -> Handle:
+        """The handle; EBADF when it isn't open."""
+        try:
+            return self._open[number]
+        except KeyError:
+            raise CallError(errno.EBADF) from None
+
+    def directory(self, number: int) -> DirectoryHandle:
+        """The directory's handle; EBADF when it isn't one."""
+        handle = self.get(number)
+        if not isinstance(handle, DirectoryHandle):
+            raise CallError(errno.EBADF)
+        return handle
+
+    def pop(self, number: int) -> Handle | None:
+        """Forget the handle; None when it isn't open."""
+        return self._open.pop(number, None)
+
+    def __len__(self) -> int:
+        return len(self._open)

@@ -1,0 +1,79 @@
+"""OPENDIR and READDIR, and what else is asked of directories and of the whole filesystem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hcfs.errors import HcfsError
+from hcfs.mount.answers import Caller, Entry, Opened, Space
+from hcfs.mount.core import Identity
+from hcfs.mount.handles import DirectoryHandle, Listed
+from hcfs.mount.renaming import Renaming
+from hcfs.store import BLOCK, Kind
+
+LISTED_TIMEOUT = 5.0
+"""Seconds for which the kernel may answer for what it learned from a listing. Listing everything mustn't protect
+everything from eviction, as lookups do, so what was only listed is looked up again before long."""
+
+
+class Listing(Renaming):
+    """All from memory."""
+
+    def opendir(self, ino: int, caller: Caller) -> Opened:
+        """Open a directory: its committed names, and the caller's own versions that aren't under staging names."""
+        who = Identity(caller)
+        with self.lock:
+            pin = self.store.pin(ino)
+            names = self.store.list_directory(ino)
+            versions = self.versions.in_directory(ino)
+            fleeting = {version.name for version in versions}
+            own = {
+                version.name: version.ino
+                for version in versions
+                if not version.staging and version.owner is not None and version.owner == who.process
+            }
+        entries = [Listed(name, own.pop(name, oid), name in fleeting) for name, oid in names]
+        entries += [Listed(name, oid, True) for name, oid in own.items()]
+        return Opened(self.handles.add(DirectoryHandle(ino, entries, pin)))
+
+    def readdir(self, number: int, start: int) -> Iterator[tuple[bytes, Entry, int]]:
+        """Name, entry and position after it, from position `start` on; what was removed since is left out."""
+        handle = self.handles.directory(number)
+        entries = handle.entries
+        for position in range(start, len(entries)):
+            listed = entries[position]
+            entry = self._present(handle.ino, listed)
+            attributes = None if entry is None else entry.attributes
+            if entry is None or attributes is None:
+                continue
+            if listed.fleeting:
+                entry = entry._replace(entry_timeout=0.0, attr_timeout=0.0)
+            elif attributes.kind is not Kind.DIRECTORY:
+                entry = entry._replace(entry_timeout=min(entry.entry_timeout, LISTED_TIMEOUT))
+            yield listed.name, entry, position + 1
+
+    def _present(self, directory: int, listed: Listed) -> Entry | None:
+        try:
+            entry = self.getattr(listed.ino)
+            if entry.attributes is not None and entry.attributes.nlink:
+                return entry
+        except HcfsError:
+            pass
+        try:
+            # Replaced since the directory was opened: the name is still there, for another object.
+            oid = self.store.lookup(directory, listed.name)
+            return None if oid is None else self.getattr(oid)
+        except HcfsError:
+            return None
+
+    def statfs(self) -> Space:
+        """Blocks and files, free and in all. What could be evicted counts as available, not as free."""
+        usage = self.store.usage()
+        evictable = self.cache.statistics().evictable_bytes
+        return Space(
+            blocks=usage.capacity // BLOCK,
+            free=usage.free // BLOCK,
+            available=(usage.free + evictable) // BLOCK,
+            files=usage.max_objects,
+            files_free=max(1, usage.max_objects - usage.objects + usage.files),
+        )

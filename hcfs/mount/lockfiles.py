@@ -1,0 +1,122 @@
+"""Lock files: names ending in `.lock` are never staged, all processes share one inode and write it in place.
+
+flock and O_EXCL between processes work on them for that reason, which versions would break.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from hcfs.errors import HcfsError
+from hcfs.store import Attributes, Pin, Staged, Store
+
+SUFFIX = b".lock"
+
+
+def is_lock_name(name: bytes) -> bool:
+    """Whether the name is a lock file's."""
+    return name.endswith(SUFFIX)
+
+
+class LockFile:
+    """One open lock file. Reads and writes block, and are one after the other: a lock file holds a pid or nothing.
+
+    What is written is seen by all processes at once and becomes the object's content when a writer closes.
+    """
+
+    def __init__(self, store: Store, oid: int) -> None:
+        """NoSuchObject when the object is gone."""
+        self._store = store
+        self._mutex = threading.Lock()
+        """Held across its own I/O; no other lock is taken before it, and calls that may not wait don't take it."""
+        self._pin: Pin = store.pin(oid)
+        self._staged: Staged | None = None
+        self.oid = oid
+        self.handles = 0
+        """Guarded by the filesystem's lock."""
+
+    @property
+    def dirty(self) -> bool:
+        """Whether it was written since it was settled last."""
+        return self._staged is not None
+
+    def attributes(self) -> Attributes:
+        """The present ones; never waits."""
+        staged = self._staged
+        committed = self._store.attributes(self.oid)
+        if staged is None:
+            return committed
+        written = staged.attributes()
+        return Attributes(
+            id=self.oid,
+            kind=committed.kind,
+            mode=committed.mode,
+            uid=committed.uid,
+            gid=committed.gid,
+            nlink=committed.nlink,
+            size=written.size,
+            blocks=written.blocks,
+            atime_ns=committed.atime_ns,
+            mtime_ns=written.mtime_ns,
+            ctime_ns=written.ctime_ns,
+            generation=committed.generation,
+            last_access_ns=committed.last_access_ns,
+            state=committed.state,
+        )
+
+    def read(self, offset: int, length: int) -> memoryview | bytes:
+        """Short at the end of the file only."""
+        with self._mutex:
+            if self._staged is not None:
+                return self._staged.read(offset, length)
+            return self._store.read(self._pin, offset, length)
+
+    def write(self, offset: int, data: bytes) -> int:
+        """All of it, or an error and the content as it was settled last."""
+        with self._mutex:
+            try:
+                return self._in_place().write(offset, data)
+            except HcfsError:
+                self._give_up()
+                raise
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend with zeros."""
+        with self._mutex:
+            try:
+                self._in_place().truncate(size)
+            except HcfsError:
+                self._give_up()
+                raise
+
+    def settle(self) -> None:
+        """Make what was written the object's content. An unlinked file's stays with its open handles."""
+        with self._mutex:
+            staged = self._staged
+            if staged is None or not self._store.is_current(self.oid):
+                return
+            try:
+                staged.seal()
+                self._store.publish_in_place(staged)
+            except HcfsError:
+                self._give_up()
+                raise
+            former, self._pin = self._pin, self._store.pin(self.oid)
+            self._staged = None
+            former.release()
+
+    def close(self) -> None:
+        """After the last handle: what wasn't settled is lost."""
+        with self._mutex:
+            self._give_up()
+            self._pin.release()
+
+    def _in_place(self) -> Staged:
+        if self._staged is None:
+            self._staged = self._store.stage_in_place(self.oid)
+        return self._staged
+
+    def _give_up(self) -> None:
+        staged, self._staged = self._staged, None
+        if staged is not None:
+            staged.abandon()

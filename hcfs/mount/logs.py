@@ -1,0 +1,57 @@
+"""The daemon's log: one line an event, with its level's name."""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import os
+import re
+import sys
+
+from hcfs.errors import HcfsError
+
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def default_log(directory: str) -> str:
+    """Where the log of the mount at `directory` goes unless it is told: /var/log/hcfs for root, the user's state
+    directory for others."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", directory).strip("-") or "root"
+    if os.geteuid() == 0:
+        return f"/var/log/hcfs/{name}.log"
+    state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(state, "hcfs", f"{name}.log")
+
+
+def open_log(path: str) -> logging.Handler:
+    """A handler that appends to a file, also after logrotate moved it. HcfsError when it can't be written."""
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        return logging.handlers.WatchedFileHandler(path, errors="backslashreplace")
+    except OSError as error:
+        raise HcfsError(f"the log {path} can't be written: {error.strerror}; name another file with --log") from error
+
+
+def log_to(handler: logging.Handler) -> None:
+    """Send everything from INFO on to this handler and no other."""
+    handler.setFormatter(logging.Formatter(FORMAT))
+    root = logging.getLogger()
+    for former in list(root.handlers):
+        root.removeHandler(former)
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    logging.getLogger("pyfuse3").addFilter(_without_lost_answers)
+
+
+def stderr_handler() -> logging.Handler:
+    """For a daemon in the foreground."""
+    return logging.StreamHandler(sys.stderr)
+
+
+def _without_lost_answers(record: logging.LogRecord) -> bool:
+    """pyfuse3 reports as errors the answers that nobody waits for any more: to a connection that is gone."""
+    text = record.getMessage()
+    return not (
+        "fuse_reply_* failed" in text
+        and text.endswith(("No such file or directory", "No such device", "not connected"))
+    )

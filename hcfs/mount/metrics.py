@@ -1,0 +1,56 @@
+"""The `.hcfs/metrics` file: the status as Prometheus text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+_SPACE = ("capacity", "used", "free", "staged", "pending", "quarantined", "evictable", "dirty")
+_OBJECTS = ("objects", "staged_objects", "quarantined_objects", "max_objects")
+
+
+def render(status: Mapping[str, Any]) -> bytes:
+    """Prometheus' text format for a status as status.py makes it."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_StatusCollector(status))
+    return generate_latest(registry)
+
+
+class _StatusCollector(Collector):
+    def __init__(self, status: Mapping[str, Any]) -> None:
+        self._status = status
+
+    def collect(self) -> Iterable[Metric]:
+        status = self._status
+        info = GaugeMetricFamily("hcfs_info", "What is mounted; always 1.", labels=["uuid", "label", "device", "state"])
+        info.add_metric([str(status[name]) for name in ("uuid", "label", "device", "state")], 1)
+        yield info
+        space = GaugeMetricFamily(
+            "hcfs_space_bytes", "Bytes of the data area by what they belong to.", labels=["share"]
+        )
+        for share in _SPACE:
+            space.add_metric([share], status[f"{share}_bytes"])
+        yield space
+        for name in _OBJECTS:
+            yield GaugeMetricFamily(f"hcfs_{name}", name.replace("_", " "), value=status[name])
+        memory = GaugeMetricFamily("hcfs_buffer_bytes", "The pool of I/O buffers.", labels=["share"])
+        for share in ("budget", "in_use", "idle", "peak"):
+            memory.add_metric([share], status["memory"][share])
+        yield memory
+        for name, value in status["counters"].items():
+            yield CounterMetricFamily(f"hcfs_{name}", name.replace("_", " ") + " since the mount began", value=value)
+        yield from self._namespaces()
+
+    def _namespaces(self) -> Iterable[Metric]:
+        objects = GaugeMetricFamily("hcfs_namespace_objects", "Committed files.", labels=["namespace"])
+        used = GaugeMetricFamily("hcfs_namespace_used_bytes", "Bytes that they occupy.", labels=["namespace"])
+        evictions = CounterMetricFamily("hcfs_namespace_evictions", "Files evicted.", labels=["namespace"])
+        for name, usage in self._status["namespaces"].items():
+            objects.add_metric([name], usage["objects"])
+            used.add_metric([name], usage["used_bytes"])
+            evictions.add_metric([name], usage["evictions"])
+        yield from (objects, used, evictions)

@@ -1,0 +1,95 @@
+"""Telling the kernel: one thread that sends notifications, since each may wait for what the kernel is doing."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
+
+import pyfuse3
+
+from hcfs.mount.versions import Name
+
+log = logging.getLogger(__name__)
+
+_GONE = (errno.ENOENT, errno.ENOTCONN, errno.ENODEV, errno.EBADF)
+"""Nothing was cached, or there is no kernel side any more."""
+
+_ANSWERED_AFTER = 0.05
+"""Seconds until an answer under way has surely been given to the kernel."""
+
+
+class Notifier:
+    """The kernel's caches, through pyfuse3's session. `start` after pyfuse3.init, `stop` before pyfuse3.close.
+
+    invalidate_entry waits for the directory, which the kernel holds while it waits for our own answer about it: no
+    handler may wait for it, and the thread that answers lookups least of all.
+    """
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._send, name="hcfs-notify", daemon=True)
+        self._live = False
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._live = True
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send nothing more; returns when the thread has ended, or is stuck in the kernel."""
+        self._live = False
+        self._queue.put(None)
+        if self._thread.is_alive():
+            self._thread.join(timeout=2.0)
+
+    def forget_name(self, parent: int, name: bytes) -> None:
+        self._later(lambda: _entry(parent, name))
+
+    def forget_names_now(self, names: Iterable[Name]) -> None:
+        for parent, name in names:
+            if self._live:
+                _entry(parent, name)
+
+    def forget_attributes(self, ino: int) -> None:
+        self._later(lambda: _inode(ino, attr_only=True))
+
+    def forget_pages(self, ino: int) -> None:
+        due = time.monotonic() + _ANSWERED_AFTER
+
+        def send() -> None:
+            time.sleep(max(0.0, due - time.monotonic()))
+            _inode(ino, attr_only=False)
+
+        self._later(send)
+
+    def _later(self, send: Callable[[], None]) -> None:
+        if self._live:
+            self._queue.put(send)
+
+    def _send(self) -> None:
+        while True:
+            send = self._queue.get()
+            if send is None:
+                return
+            if self._live:
+                send()
+
+
+def _entry(parent: int, name: bytes) -> None:
+    try:
+        pyfuse3.invalidate_entry(parent, name)
+    except OSError as error:
+        if error.errno not in _GONE:
+            log.info("the kernel didn't take the notice about name %r of %d: %s", name, parent, error)
+
+
+def _inode(ino: int, *, attr_only: bool) -> None:
+    try:
+        pyfuse3.invalidate_inode(ino, attr_only)
+    except OSError as error:
+        if error.errno not in _GONE:
+            log.info("the kernel didn't take the notice about inode %d: %s", ino, error)

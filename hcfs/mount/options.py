@@ -1,0 +1,189 @@
+"""Options of a mount: hcfs's own, and the words that mount(8) passes to every filesystem."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from hcfs.errors import UsageError
+
+KERNEL_WORDS = frozenset(
+    (
+        *("ro", "rw", "dev", "nodev", "suid", "nosuid", "exec", "noexec", "allow_other", "allow_root"),
+        *("atime", "noatime", "nodiratime", "relatime", "norelatime", "strictatime", "nostrictatime"),
+    )
+)
+"""In force through the kernel or the FUSE library."""
+
+MOUNT_WORDS = frozenset(
+    ("defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "owner", "group")
+)
+"""For mount(8) and fstab, which have acted on them already."""
+
+SMALLEST_MEMORY = 16 << 20
+
+_TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)?")
+_TIME_UNITS = {"ms": 0.001, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE = re.compile(r"([0-9]+)([KMGT]?)")
+_SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+@dataclass(frozen=True, slots=True)
+class MountOptions:
+    """Everything that can be said about a mount. Times in seconds, sizes in bytes, watermarks as parts of 1."""
+
+    commit_interval: float = 1.0
+    """Longest time for which something visible isn't durable."""
+    staging_ttl: float = 600.0
+    """How long a closed version under a staging name waits for its rename."""
+    lookup_grace: float = 30.0
+    """How long a successful lookup protects a file from eviction."""
+    high_watermark: float = 0.95
+    """Part of the capacity above which the background evicts..."""
+    low_watermark: float = 0.90
+    """...down to this part."""
+    memory: int = 256 << 20
+    """Bytes of the pool of I/O buffers."""
+    log: str | None = None
+    """File of the daemon's log; None for the default place."""
+    config: str | None = None
+    """TOML file that was read."""
+    words: tuple[str, ...] = field(default=())
+    """Words without a value, as given."""
+
+    @classmethod
+    def parse(
+        cls, words: str = "", *, config: str | None = None, memory: int | None = None, log: str | None = None
+    ) -> MountOptions:
+        """From `-o` words (`a,b=c`), a TOML file with the same names, and the command line's own options; what is said
+        on the command line wins over the file. UsageError names what can't be taken, and why."""
+        options = cls(config=config)
+        if config is not None:
+            options = options._with(_read_toml(config))
+        options = options._with(_split(words))
+        if memory is not None:
+            options = options._with([("memory", memory)])
+        if log is not None:
+            options = replace(options, log=log)
+        options._check()
+        return options
+
+    @property
+    def read_only(self) -> bool:
+        """Of ro and rw, the last one counts."""
+        given = [word for word in self.words if word in ("ro", "rw")]
+        return bool(given) and given[-1] == "ro"
+
+    @property
+    def entry_timeout(self) -> float:
+        """Seconds for which the kernel may answer for names: with a grace, no longer than that, so that whoever keeps
+        asking for a file keeps it."""
+        return self.lookup_grace or 60.0
+
+    def kernel_options(self, source: str) -> set[str]:
+        """What the FUSE library is to be told."""
+        words = {word for word in self.words if word in KERNEL_WORDS and word not in ("ro", "rw")}
+        if self.read_only:
+            words.add("ro")
+        # A comma would end the option's value: libfuse takes a backslash for the escape.
+        escaped = source.replace("\\", "\\\\").replace(",", "\\,")
+        return words | {"default_permissions", f"fsname={escaped}", "subtype=hcfs"}
+
+    def in_force(self) -> dict[str, Any]:
+        """Every option with the value in force, as `.hcfs/config.json` shows it."""
+        return {**asdict(self), "words": list(self.words), "read_only": self.read_only}
+
+    def _with(self, given: Iterator[tuple[str, Any]] | list[tuple[str, Any]]) -> MountOptions:
+        changes: dict[str, Any] = {}
+        words = list(self.words)
+        for name, value in given:
+            if value is True and (name in KERNEL_WORDS or name in MOUNT_WORDS or name.startswith("x-")):
+                words.append(name)
+            elif name.startswith(("x-", "comment")) and value is not True:
+                words.append(f"{name}={value}")
+            elif name in _VALUES:
+                changes[name] = _VALUES[name](name, value)
+            else:
+                shown = name if value is True else f"{name}={value}"
+                raise UsageError(
+                    f"unknown mount option {shown!r}: hcfs's own are {', '.join(f'{known}=' for known in _VALUES)}"
+                )
+        return replace(self, words=tuple(words), **changes)
+
+    def _check(self) -> None:
+        if not 0 < self.low_watermark <= self.high_watermark <= 1:
+            raise UsageError(
+                f"low_watermark={self.low_watermark:g} and high_watermark={self.high_watermark:g} don't fit: give "
+                "0 < low <= high <= 1, such as 0.90 and 0.95"
+            )
+        if self.memory < SMALLEST_MEMORY:
+            raise UsageError(f"memory={self.memory} is too little for a mount; give at least {SMALLEST_MEMORY >> 20}M")
+        for name in ("commit_interval", "staging_ttl"):
+            if getattr(self, name) <= 0:
+                raise UsageError(f"{name}=0 can't be kept; give a time above 0, such as 1s")
+
+
+def seconds(name: str, value: object) -> float:
+    """`10`, `0.5`, `500ms`, `10s`, `5m`, `2h`, `1d`. UsageError for anything else."""
+    match = _TIME.fullmatch(str(value))
+    if match is None or isinstance(value, bool):
+        raise UsageError(f"{_shown(name, value)} is not a time; write 500ms, 10s, 5m, or plain seconds")
+    return float(match[1]) * _TIME_UNITS[match[2]]
+
+
+def part(name: str, value: object) -> float:
+    """`0.95` or `95%`. UsageError for anything else."""
+    text = str(value)
+    try:
+        number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1 or isinstance(value, bool):
+        raise UsageError(f"{_shown(name, value)} is not a part of the whole; write 0.95 or 95%")
+    return number
+
+
+def size(name: str, value: object) -> int:
+    """`4096`, `64K`, `256M`, `1G` (powers of 1024). UsageError for anything else."""
+    match = _SIZE.fullmatch(str(value).upper())
+    if match is None or isinstance(value, bool):
+        raise UsageError(f"{_shown(name, value)} is not a size; write 64M, 256M or 1G")
+    return int(match[1]) * _SIZE_UNITS[match[2]]
+
+
+def _shown(name: str, value: object) -> str:
+    return name if value is True else f"{name}={value}"
+
+
+def _text(_: str, value: object) -> str:
+    return str(value)
+
+
+_VALUES: Mapping[str, Callable[[str, object], Any]] = {
+    "commit_interval": seconds,
+    "staging_ttl": seconds,
+    "lookup_grace": seconds,
+    "high_watermark": part,
+    "low_watermark": part,
+    "memory": size,
+    "log": _text,
+}
+
+
+def _split(words: str) -> Iterator[tuple[str, Any]]:
+    for word in filter(None, words.split(",")):
+        name, equals, value = word.partition("=")
+        yield name, value if equals else True
+
+
+def _read_toml(path: str) -> list[tuple[str, Any]]:
+    try:
+        with open(path, "rb") as file:
+            return list(tomllib.load(file).items())
+    except OSError as error:
+        raise UsageError(f"the configuration {path} can't be read: {error.strerror}; check --config") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"the configuration {path} is not TOML: {error}; write lines such as memory = '1G'") from None

@@ -1,0 +1,70 @@
+"""Which process a calling thread belongs to, and how that process ends."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# Numbers of fields in /proc/PID/stat, proc(5).
+_STATE, _START_TIME, _EXIT_CODE = 3, 22, 52
+
+
+class Process(NamedTuple):
+    """A process for ever: process ids are used again, a process id with its start time is not."""
+
+    tgid: int
+    started: int
+    """Clock ticks since boot."""
+
+
+def process_of(thread: int) -> Process | None:
+    """The process of a thread id; None when it can't be told: a client in another pid namespace, or hidden by /proc.
+
+    The thread waits for our answer while this runs, so its id can't have been given to another one.
+    """
+    if thread <= 0:
+        return None
+    try:
+        with open(f"/proc/{thread}/status", "rb") as file:
+            status = file.read()
+        start = status.index(b"\nTgid:") + 6
+        tgid = int(status[start : status.index(b"\n", start)])
+    except (OSError, ValueError):
+        return None
+    started = _started(tgid)
+    return None if started is None else Process(tgid, started)
+
+
+def is_alive(process: Process) -> bool:
+    """Whether the process is still there, a leader that has ended before its other threads included."""
+    return _started(process.tgid) == process.started
+
+
+def was_killed(process: Process) -> bool:
+    """Whether the process is being, or was, ended by a signal; False when it can't be told.
+
+    Asked at each FLUSH: the kernel sends that also for the files of a dying process, and only exit_code tells its end
+    from a close. The process's own entry is read, not the thread's, which may be gone. Needs root or the same user
+    (the field reads 0 otherwise).
+    """
+    fields = _fields(process.tgid)
+    if fields is None or _field(fields, _START_TIME) != process.started:
+        return False
+    return bool(_field(fields, _EXIT_CODE) & 0x7F)
+
+
+def _started(tgid: int) -> int | None:
+    fields = _fields(tgid)
+    return None if fields is None else _field(fields, _START_TIME)
+
+
+def _fields(tgid: int) -> list[bytes] | None:
+    """/proc/PID/stat from field 3 on: the command before it may hold blanks and brackets of its own."""
+    try:
+        with open(f"/proc/{tgid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+
+
+def _field(fields: list[bytes], number: int) -> int:
+    return int(fields[number - _STATE])

@@ -1,0 +1,237 @@
+"""What becomes of versions: made, sealed, published, dropped, abandoned, reclaimed."""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+from hcfs.errors import HcfsError
+from hcfs.mount.answers import CallError
+from hcfs.mount.core import Identity
+from hcfs.mount.lookup import Lookup
+from hcfs.mount.process import is_alive, was_killed
+from hcfs.mount.versions import Fate, Version
+from hcfs.store import Kind, Staged
+
+log = logging.getLogger(__name__)
+
+UNOPENED_LIFE = 5.0
+"""Seconds: the kernel repeats an open that was answered with ESTALE at once, or its process has died meanwhile."""
+
+
+class Publishing(Lookup):
+    """The life of a version. Methods with a leading underscore are called with the lock held, or say otherwise."""
+
+    def _make_version(self, who: Identity, parent: int, name: bytes, staged: Staged) -> Version:
+        """Register a new version for the caller. parent 0: the name is bound later, by the lookup of one of its base's
+        hard links."""
+        process = who.process
+        if process is None:
+            self.pid_zero_seen = True
+        staging = bool(parent) and self.is_staging_name(parent, name)
+        version = Version(staged, process, parent, name, staging=staging, created_at=self.clock())
+        self.versions.add(version)
+        return version
+
+    def _stage_empty(self, parent: int, mode: int, uid: int, gid: int) -> Staged:
+        return self.store.stage(None, namespace=self.store.namespace_of(parent), mode=mode, uid=uid, gid=gid)
+
+    def _stage_view(self, base: int) -> Staged:
+        return self.store.stage(base, namespace=self.store.namespace_of(base), mode=0, uid=0, gid=0)
+
+    def version_for_writing(self, ino: int, who: Identity) -> None:
+        """Make the caller's version of a committed object, so that the lookup that the kernel repeats finds it.
+
+        Lock held. The caller answers ESTALE afterwards. Idempotent while that version isn't opened.
+        """
+        attributes = self.store.attributes(ino)
+        names = self.store.names_of(ino)
+        if attributes.kind is not Kind.FILE or not names:
+            return
+        if len(names) > 1:
+            if self.versions.waits_for_name(ino, who.process) is None:
+                self._make_version(who, 0, b"", self._stage_view(ino))
+            return
+        parent, name = names[0]
+        if self.own_version(parent, name, who) is None:
+            self._make_version(who, parent, name, self._stage_view(ino))
+
+    # --- the ends of a version ---------------------------------------------------------------------------------------
+
+    def _unname(self, version: Version) -> None:
+        """Its name is removed or replaced: open handles go on, nothing will be published."""
+        if version.modified and not version.failed and version.fate is Fate.STAGED:
+            self.calls.abandoned += 1
+        self.versions.unname(version)
+        version.fate = Fate.NAMELESS
+        if not version.handles:
+            self._discard(version)
+
+    def _abandon(self, version: Version) -> None:
+        """Its writer was killed or failed: gone at once, space and all; open handles fail from now on."""
+        if not version.failed:
+            self.calls.abandoned += 1
+        self.versions.unname(version)
+        version.fate = Fate.ABANDONED
+        version.staged.abandon()
+        if not version.handles:
+            self.versions.forget(version)
+
+    def _discard(self, version: Version) -> None:
+        version.staged.abandon()
+        self.versions.forget(version)
+
+    def _fail(self, version: Version, code: int) -> None:
+        """A write or seal failed: never published; its space is free at once, its name answers the errno."""
+        if not version.failed:
+            self.calls.abandoned += 1
+            version.failed = code
+            version.staged.abandon()
+
+    def _drop_unmodified(self, version: Version) -> None:
+        """Closed as it was opened: the committed object stays, with the attributes that were set meanwhile."""
+        base = version.base
+        assert base is not None
+        self._unname(version)
+        try:
+            if version.attribute_changes:
+                self.store.set_attributes(base, **version.attribute_changes)
+            for name, value in version.xattr_changes.items():
+                if value is not None:
+                    self.store.set_xattr(base, name, value)
+                elif self.store.get_xattr(base, name) is not None:
+                    self.store.remove_xattr(base, name)
+        except HcfsError as error:
+            # Removed or replaced meanwhile: then nobody can see them any more.
+            log.info("attributes set on an unmodified version of object %d are lost: %s", base, error)
+        if version.attribute_changes or version.xattr_changes:
+            self.kernel.forget_attributes(base)
+        if version.parent:
+            self.kernel.forget_name(version.parent, version.name)
+
+    def _publish(self, version: Version, parent: int, name: bytes, *, replace: bool = True) -> None:
+        """Make a sealed version the committed object of a name. The store's errors leave it as it was."""
+        replaced = self.store.lookup(parent, name)
+        links = () if replaced is None else self.store.names_of(replaced)
+        self.store.publish(version.staged, parent, name, replace=replace)
+        self.versions.unname(version)
+        version.fate = Fate.PUBLISHED
+        version.closing = False
+        if version.handles:
+            version.pin = self.store.pin(version.ino)
+        else:
+            self.versions.forget(version)
+        if replaced is not None and len(links) > 1:
+            self.kernel.forget_attributes(replaced)
+        self.kernel.forget_name(parent, name)
+
+    def _retire_leftovers(self, parent: int, name: bytes) -> None:
+        """A staging name was taken over, or away: what processes that have ended left closed under it goes with it."""
+        for version in list(self.versions.of_name(parent, name)):
+            if version.waiting and version.owner is not None and not is_alive(version.owner):
+                self._unname(version)
+
+    # --- sealing -----------------------------------------------------------------------------------------------------
+
+    def seal(self, version: Version, *, as_flush: bool) -> None:
+        """Write out the tail and reserve what publishing needs. Blocks; no lock held. Raises what the store raises, and
+        the version then has failed. as_flush: a rename may publish it from now on, if nothing is written after."""
+        with self.lock:
+            changes = version.changes
+        try:
+            version.staged.seal()
+        except HcfsError as error:
+            with self.lock:
+                self._fail(version, error.errno)
+            raise
+        with self.lock:
+            if as_flush and version.changes == changes and not version.writing:
+                version.flushed_changes = changes
+
+    def _check_killed(self, version: Version) -> None:
+        """Abandon the version when the process that made it was killed; EIO then, for whoever inherited the handle."""
+        if version.fate is Fate.STAGED and version.owner is not None and was_killed(version.owner):
+            log.info("process %d was killed while it wrote %s: abandoned", version.owner.tgid, self.shown(version))
+            self._abandon(version)
+            raise CallError(errno.EIO)
+
+    # --- the last writer's close -------------------------------------------------------------------------------------
+
+    def _last_writer_closed(self, version: Version) -> None:
+        version.closed_at = self.clock()
+        if version.failed:
+            if not version.staging:
+                self._abandon(version)
+        elif not version.modified:
+            self._drop_unmodified(version)
+        elif version.staging and version.flushed:
+            self._retire_leftovers(version.parent, version.name)
+        elif version.flushed:
+            self._publish_or_abandon(version)
+        else:
+            # Written through a mapping after the last FLUSH: sealing waits for the device, and RELEASE may not.
+            version.closing = True
+            self.in_background(lambda: self._finish_close(version))
+
+    def _finish_close(self, version: Version) -> None:
+        """Lock not held."""
+        try:
+            self.seal(version, as_flush=True)
+        except HcfsError as error:
+            log.warning("%s is abandoned: its last writes can't be kept: %s", self.shown(version), error)
+        with self.lock:
+            version.closing = False
+            if version.fate is Fate.STAGED and not version.writers:
+                if version.failed:
+                    self._abandon(version)
+                elif not version.staging:
+                    self._publish_or_abandon(version)
+
+    def _publish_or_abandon(self, version: Version) -> None:
+        """Nobody waits for the answer of RELEASE, so an error is logged."""
+        try:
+            self._publish(version, version.parent, version.name)
+        except HcfsError as error:
+            log.warning("%s can't be published and is abandoned: %s", self.shown(version), error)
+            self._abandon(version)
+
+    # --- in the background -------------------------------------------------------------------------------------------
+
+    def reap(self) -> int:
+        """Reclaim versions that nobody will come back for; how many. An open write handle keeps any, however old."""
+        now = self.clock()
+        with self.lock:
+            expired = [version for version in self.versions if self._expired(version, now)]
+            for version in expired:
+                if not version.modified:
+                    self._drop_unmodified(version)
+                    continue
+                log.info("%s waited %g s for its rename: reclaimed", self.shown(version), self.staging_ttl)
+                self._unname(version)
+        return len(expired)
+
+    def _expired(self, version: Version, now: float) -> bool:
+        if version.fate is not Fate.STAGED or version.writers or version.closing:
+            return False
+        if not version.opened:
+            return now - version.created_at > UNOPENED_LIFE
+        return version.closed_at is not None and now - version.closed_at > self.staging_ttl
+
+    def abandon_all(self) -> None:
+        """The mount ends: what isn't published never will be."""
+        with self.lock:
+            for version in self.versions:
+                if version.fate is Fate.STAGED:
+                    self._abandon(version)
+                elif version.fate is Fate.NAMELESS:
+                    version.staged.abandon()
+
+    def shown(self, version: Version) -> str:
+        """A version's path, for the log."""
+        if not version.parent:
+            return f"object {version.base}"
+        try:
+            directory = self.store.path_of(version.parent).rstrip(b"/")
+        except HcfsError:
+            directory = b"?"
+        return repr((directory + b"/" + version.name).decode(errors="backslashreplace"))

@@ -1,0 +1,103 @@
+"""RENAME: the step that publishes what waits under a staging name."""
+
+from __future__ import annotations
+
+import errno
+
+from hcfs.mount.answers import Blocking, Caller, CallError
+from hcfs.mount.core import Identity
+from hcfs.mount.names import Names
+from hcfs.mount.versions import Fate, Name, Version
+from hcfs.store import Kind
+
+NOREPLACE = 1
+"""RENAME_NOREPLACE of renameat2(2); the other flags are refused."""
+
+
+class Renaming(Names):
+    """Atomic, and from memory, but for a version that was written through a mapping after its last close."""
+
+    def rename(
+        self, old_parent: int, old_name: bytes, parent: int, name: bytes, flags: int, caller: Caller
+    ) -> Blocking[None] | None:
+        """Rename what the old name means to the caller.
+
+        A version that no write has touched since its last FLUSH is published under a new name that isn't a staging
+        name; one that is still being written gets its new name and nothing else. A version that failed answers its
+        errno. EXDEV across namespaces, EEXIST with RENAME_NOREPLACE, EINVAL with RENAME_EXCHANGE.
+        """
+        self.check_name(old_name)
+        self.check_name(name)
+        if flags & ~NOREPLACE:
+            raise CallError(errno.EINVAL)
+        who = Identity(caller)
+        with self.lock:
+            version = self.visible_version(old_parent, old_name, who)
+            target = self.visible_version(parent, name, who)
+            if flags & NOREPLACE and (target is not None or self.store.lookup(parent, name) is not None):
+                raise CallError(errno.EEXIST)
+            if version is None:
+                self._rename_object((old_parent, old_name), (parent, name), target, replace=not flags & NOREPLACE)
+                return None
+            if version is target:
+                return None
+            if version.failed:
+                raise CallError(version.failed)
+            self.refuse_root_file(parent)
+            if self.store.namespace_of(parent) != self.store.namespace_of(old_parent):
+                raise CallError(errno.EXDEV)
+            self._refuse_directory(parent, name)
+            if not version.writers and version.modified and not version.flushed:
+                return Blocking(lambda: self._settle_and_rename(version, (parent, name), flags, caller))
+            self._rename_version(version, (parent, name), target, replace=not flags & NOREPLACE)
+            return None
+
+    def _settle_and_rename(self, version: Version, new: Name, flags: int, caller: Caller) -> None:
+        self.settle_version(version)
+        with self.lock:
+            if version.fate is not Fate.STAGED:
+                # Its close finished first, and published it under its old name.
+                old_parent, old_name = version.key
+                self._rename_object((old_parent, old_name), new, None, replace=not flags & NOREPLACE)
+                return
+            target = self.visible_version(*new, Identity(caller))
+            self._rename_version(version, new, target, replace=not flags & NOREPLACE)
+
+    def _rename_object(self, old: Name, new: Name, target: Version | None, *, replace: bool) -> None:
+        oid = self.store.lookup(*old)
+        if oid is None:
+            raise CallError(errno.ENOENT)
+        leftovers: list[Version] = []
+        if self.store.attributes(oid).kind is Kind.DIRECTORY:
+            replaced = self.store.lookup(*new)
+            if target is not None or self._written_now(*new):
+                raise CallError(errno.ENOTDIR)
+            if replaced is not None and replaced != oid:
+                leftovers = self._leftovers_in(replaced)
+        self.store.rename(*old, *new, replace=replace)
+        if target is not None and target.fate is Fate.STAGED:
+            self._unname(target)
+        for version in leftovers:
+            self._unname(version)
+
+    def _rename_version(self, version: Version, new: Name, target: Version | None, *, replace: bool) -> None:
+        old = version.key
+        staging = self.is_staging_name(*new)
+        base = version.base
+        if not version.modified and base is not None:
+            # Nothing of its own to publish: the object that it is a view of gets the new name.
+            if self.store.lookup(*old) == base:
+                self.store.rename(*old, *new, replace=replace)
+            self.versions.move(version, *new, staging=staging)
+        elif version.flushed and not staging:
+            self._publish(version, *new, replace=replace)
+        else:
+            self.versions.move(version, *new, staging=staging)
+        if target is not None and target.fate is Fate.STAGED:
+            self._unname(target)
+        self._retire_leftovers(*old)
+
+    def _refuse_directory(self, parent: int, name: bytes) -> None:
+        oid = self.store.lookup(parent, name)
+        if oid is not None and self.store.attributes(oid).kind is Kind.DIRECTORY:
+            raise CallError(errno.EISDIR)

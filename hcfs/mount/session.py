@@ -1,0 +1,105 @@
+"""A mount's life, from the first request to the last: what runs beside pyfuse3's main loop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Awaitable, Callable
+
+import pyfuse3
+import trio
+
+from hcfs.cache import Cache
+from hcfs.errors import HcfsError
+from hcfs.mount.filesystem import Filesystem
+from hcfs.store import Store
+
+log = logging.getLogger(__name__)
+
+MAX_TASKS = 4096
+"""Handlers at once: at pyfuse3's 99 waiting opens would stop the mount."""
+
+HOUSEKEEPING = 1.0
+"""Seconds between looks for something to evict, reclaim or checkpoint."""
+
+TOUCHES = 60.0
+"""Seconds after which accesses are made durable even if nothing else is."""
+
+
+class Session:
+    """Tasks of one mount. `run` returns when the mount has ended: unmounted, or told to by a signal."""
+
+    def __init__(self, filesystem: Filesystem, cache: Cache, store: Store, commit_interval: float) -> None:
+        self._fs = filesystem
+        self._cache = cache
+        self._store = store
+        self._commit_interval = commit_interval
+        self._pending = trio.Event()
+        self._serving = trio.Event()
+
+    def serving(self) -> None:
+        """The kernel has shaken hands; called in the loop's thread."""
+        self._serving.set()
+
+    async def run(self, on_serving: Callable[[], None]) -> None:
+        """Serve. on_serving is called in a worker thread once the kernel has shaken hands.
+
+        Cancelled, it leaves handlers without answers: end it with pyfuse3.terminate instead, as signals do.
+        """
+        token = trio.lowlevel.current_trio_token()
+        self._store.on_pending = lambda: token.run_sync_soon(self._signal_pending, idempotent=True)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._signals)
+                nursery.start_soon(self._announce, on_serving)
+                if not self._fs.read_only:
+                    for task in (self._commit, self._keep_house, self._keep_accesses):
+                        nursery.start_soon(self._steadily, task)
+                await pyfuse3.main(max_tasks=MAX_TASKS)
+                nursery.cancel_scope.cancel()
+        finally:
+            self._store.on_pending = None
+
+    def _signal_pending(self) -> None:
+        self._pending.set()
+
+    async def _signals(self) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+            async for number in received:
+                log.info("%s: unmounting", signal.Signals(number).name)
+                pyfuse3.terminate()
+
+    async def _announce(self, on_serving: Callable[[], None]) -> None:
+        await self._serving.wait()
+        await trio.to_thread.run_sync(on_serving)
+
+    async def _steadily(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Run a task again and again, whatever it raises. Cancelled at the task's checkpoints, with nothing half done."""
+        while True:
+            try:
+                await task()
+            except HcfsError as error:
+                log.warning("%s", error)
+                await trio.sleep(HOUSEKEEPING)
+            except Exception:
+                log.exception("a background task failed unexpectedly and is tried again")
+                await trio.sleep(HOUSEKEEPING)
+
+    async def _commit(self) -> None:
+        """One group commit, commit_interval after the first change it takes along."""
+        await self._pending.wait()
+        await trio.sleep(self._commit_interval)
+        self._pending = trio.Event()
+        await trio.to_thread.run_sync(self._store.commit)
+
+    async def _keep_house(self) -> None:
+        await trio.sleep(HOUSEKEEPING)
+        self._fs.reap()
+        if self._cache.over_high_watermark():
+            await trio.to_thread.run_sync(self._cache.evict_to_watermark)
+        if self._store.checkpoint_due:
+            await trio.to_thread.run_sync(self._store.checkpoint)
+
+    async def _keep_accesses(self) -> None:
+        await trio.sleep(TOUCHES)
+        self._store.flush_touches()

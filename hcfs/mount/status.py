@@ -1,0 +1,178 @@
+"""What hcfs says about a mount: the content of the files under `.hcfs`."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from hcfs import __version__
+from hcfs.cache import OPTIONS
+from hcfs.device import BlockDevice, BufferPool
+from hcfs.mount.filesystem import Filesystem
+from hcfs.mount.metrics import render
+from hcfs.mount.options import MountOptions
+from hcfs.mount.versions import Version
+from hcfs.mount.virtual import Member, VirtualTree, as_json
+from hcfs.store import BLOCK, Quarantined
+
+
+class Report:
+    """All from memory, at the moment it is asked."""
+
+    def __init__(
+        self,
+        filesystem: Filesystem,
+        device: BlockDevice,
+        pool: BufferPool,
+        options: MountOptions,
+        *,
+        source: str,
+        directory: str,
+    ) -> None:
+        """source, directory: as the user gave them, made absolute."""
+        self._fs = filesystem
+        self._device = device
+        self._pool = pool
+        self._options = options
+        self._source = source
+        self._directory = directory
+        self._mounted_at = time.time()
+
+    def tree(self) -> VirtualTree:
+        """The `.hcfs` directory."""
+        files = {
+            "status.json": lambda: as_json(self.status()),
+            "metrics": lambda: render(self.status()),
+            "config.json": lambda: as_json(self.config()),
+            "staged": self.staged,
+        }
+        return VirtualTree(files, self._namespace_files, self._quarantine_files)
+
+    def status(self) -> dict[str, Any]:
+        """Fields of docs: `hcfs status --json` and `.hcfs/status.json`."""
+        store = self._fs.store
+        superblock, usage = store.superblock, store.usage()
+        cache = self._fs.cache.statistics()
+        return {
+            "version": __version__,
+            "uuid": str(superblock.uuid),
+            "label": superblock.label,
+            "device": self._source,
+            "directory": self._directory,
+            "pid": os.getpid(),
+            "mounted_at": self._mounted_at,
+            "state": store.state,
+            "state_reason": store.state_reason,
+            "read_only": self._options.read_only,
+            "io": self._device.io,
+            "granule_bytes": superblock.granule,
+            "sharing": "handle" if self._fs.pid_zero_seen else "process",
+            "capacity_bytes": usage.capacity,
+            "used_bytes": usage.used,
+            "free_bytes": usage.free,
+            "staged_bytes": usage.staged,
+            "pending_bytes": usage.pending,
+            "quarantined_bytes": usage.quarantined,
+            "evictable_bytes": cache.evictable_bytes,
+            "dirty_bytes": 0,
+            "objects": usage.objects,
+            "staged_objects": usage.staged_objects,
+            "quarantined_objects": usage.quarantined_objects,
+            "max_objects": usage.max_objects,
+            "open_handles": len(self._fs.handles),
+            "memory": asdict(self._pool.statistics()),
+            "counters": self._counters(cache.evictions, cache.evicted_bytes),
+            "namespaces": {_text(name): self._usage(oid) for name, oid in self._fs.cache.namespaces.names().items()},
+        }
+
+    def config(self) -> dict[str, Any]:
+        """Every option with the value in force."""
+        return {
+            "source": self._source,
+            "directory": self._directory,
+            "entry_timeout": self._options.entry_timeout,
+            **self._options.in_force(),
+        }
+
+    def staged(self) -> bytes:
+        """A line for each version that isn't published: size, state, process, open handles, age in seconds, path."""
+        now = self._fs.clock()
+        with self._fs.lock:
+            lines = [self._staged_line(version, now) for version in self._fs.versions]
+        return b"".join(line for line in lines if line)
+
+    def _staged_line(self, version: Version, now: float) -> bytes:
+        attributes = version.staged.attributes()
+        owner = "-" if version.owner is None else str(version.owner.tgid)
+        state = f"failed ({os.strerror(version.failed)})" if version.failed else version.stage
+        path = self._fs.shown(version).strip("'")
+        fields = (attributes.size, state, owner, version.handles, f"{now - version.created_at:.0f}", path)
+        return "\t".join(map(str, fields)).encode() + b"\n"
+
+    def _counters(self, evictions: int, evicted_bytes: int) -> dict[str, int]:
+        store, calls = self._fs.store.counters, self._fs.calls
+        return {
+            "lookups": calls.lookups,
+            "lookup_misses": calls.lookup_misses,
+            "opens": calls.opens,
+            "read_bytes": store.read_bytes,
+            "written_bytes": store.written_bytes,
+            "commits": store.commits,
+            "group_commits": store.group_commits,
+            "checkpoints": store.checkpoints,
+            "abandoned": calls.abandoned,
+            "evictions": evictions,
+            "evicted_bytes": evicted_bytes,
+            "checksum_errors": store.checksum_errors,
+            "device_errors": store.device_errors,
+            "ingests": 0,
+            "uploads": 0,
+            "upload_failures": 0,
+        }
+
+    def _usage(self, namespace: int) -> dict[str, Any]:
+        usage = self._fs.cache.namespaces.usage(namespace)
+        options = self._fs.cache.namespaces.options(namespace)
+        return {
+            "objects": usage.objects,
+            "used_bytes": usage.used_bytes,
+            "quota_bytes": options.quota,
+            "local_only": options.origin is None,
+            "origin": options.origin,
+            "write_policy": options.write_policy,
+            "evictions": usage.evictions,
+            "salts": dict(usage.salts),
+        }
+
+    def _namespace_files(self) -> list[Member]:
+        names = self._fs.cache.namespaces.names().items()
+        return [Member(name + b".json", oid, partial(self._namespace, name, oid)) for name, oid in names]
+
+    def _namespace(self, name: bytes, oid: int) -> bytes:
+        options = self._fs.cache.namespaces.options(oid)
+        values = {option: getattr(options, option) for option in OPTIONS}
+        return as_json({"name": _text(name), **self._usage(oid), "options": values})
+
+    def _quarantine_files(self) -> list[Member]:
+        return [
+            Member(b"%d.json" % each.id, each.id, partial(_quarantined, each)) for each in self._fs.store.quarantined()
+        ]
+
+
+def _quarantined(each: Quarantined) -> bytes:
+    return as_json(
+        {
+            "id": each.id,
+            "path": _text(each.path),
+            "reason": each.reason,
+            "bytes": each.blocks * BLOCK,
+            "since": each.since_ns / 1_000_000_000,
+        }
+    )
+
+
+def _text(name: bytes) -> str:
+    return name.decode(errors="backslashreplace")

@@ -1,0 +1,64 @@
+"""What makes a mount faster or safer where the daemon may: each is tried, and no mount fails for want of one."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import subprocess
+
+from hcfs.mount.client import mount_at
+
+log = logging.getLogger(__name__)
+
+BACKGROUND = 256
+"""Background requests at once for the whole mount. RELEASE is one: at the kernel's 12 it queues behind large reads, and
+a file is absent for 0.3 s after its close."""
+
+READ_AHEAD_KB = 4096
+"""At the kernel's 128, page faults and buffered reads come as requests of 128 KiB instead of 1 MiB."""
+
+_CONNECTIONS = "/sys/fs/fuse/connections"
+_PR_SET_IO_FLUSHER = 57
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
+def tune_process() -> None:
+    """Keep the daemon out of deadlocks of memory reclaim, alive when memory runs out, and quick with large objects.
+
+    Written pages may wait for this very process: PR_SET_IO_FLUSHER tells the kernel. pyfuse3 hands each write over as a
+    fresh object of up to 1 MiB: taken from the heap instead of mapped anew, it costs no page faults.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
+        if not libc.mallopt(option, 64 << 20):
+            log.info("malloc can't be told to keep large blocks")
+    if os.geteuid() != 0:
+        return
+    if libc.prctl(_PR_SET_IO_FLUSHER, 1, 0, 0, 0) != 0:
+        log.info("PR_SET_IO_FLUSHER isn't set: %s", os.strerror(ctypes.get_errno()))
+    _write("/proc/self/oom_score_adj", -900)
+
+
+def tune_mount(directory: str) -> None:
+    """Raise the kernel's limits of the mount at a directory. Blocks for a moment; asks nothing of the mount itself."""
+    mount = mount_at(directory)
+    if mount is None:
+        log.info("the mount at %s isn't in the mount table: its limits stay the kernel's", directory)
+        return
+    major, minor = os.major(mount.device), os.minor(mount.device)
+    if os.geteuid() == 0:
+        connection = f"{_CONNECTIONS}/{minor}"
+        if not os.path.isdir(connection):
+            subprocess.run(["mount", "-t", "fusectl", "fusectl", _CONNECTIONS], check=False, capture_output=True)
+        _write(f"{connection}/max_background", BACKGROUND)
+        _write(f"{connection}/congestion_threshold", BACKGROUND * 3 // 4)
+    _write(f"/sys/class/bdi/{major}:{minor}/read_ahead_kb", READ_AHEAD_KB)
+
+
+def _write(path: str, value: int) -> None:
+    try:
+        with open(path, "w") as file:
+            file.write(str(value))
+    except OSError as error:
+        log.info("%s stays as it is: %s", path, error.strerror)

@@ -1,0 +1,118 @@
+"""The `.hcfs` tree at the mount's root: what hcfs knows about itself, as files for cat, jq and Prometheus."""
+
+from __future__ import annotations
+
+import errno
+import json
+import stat
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from hcfs.mount.answers import CallError
+from hcfs.store import ROOT_ID, Attributes, Kind
+
+NAME = b".hcfs"
+VIRTUAL = 1 << 63
+"""Inode numbers from here on are virtual: an object's id has no bit 63 (docs/format.md, "Ids")."""
+
+_TREE, _QUARANTINE, _NAMESPACES = (VIRTUAL + n for n in range(1, 4))
+_FILES = VIRTUAL + 16
+
+
+class Member(NamedTuple):
+    """An entry of a directory whose entries come and go, and its content."""
+
+    name: bytes
+    oid: int
+    content: Callable[[], bytes]
+
+
+class VirtualTree:
+    """Read-only, owned by root, and computed when asked: sizes read as 0, as in /proc, and a file's content is taken
+    when it is opened. From memory; thread-safe as far as its sources are."""
+
+    def __init__(
+        self,
+        files: Mapping[str, Callable[[], bytes]],
+        namespaces: Callable[[], list[Member]],
+        quarantined: Callable[[], list[Member]],
+    ) -> None:
+        """files: name and content of the plain files. namespaces, quarantined: entries of the two directories."""
+        self._files = {_FILES + number: (name.encode(), files[name]) for number, name in enumerate(files)}
+        self._members = {_NAMESPACES: namespaces, _QUARANTINE: quarantined}
+        self._made_ns = time.time_ns()
+
+    @staticmethod
+    def owns(ino: int) -> bool:
+        """Whether the inode is one of this tree."""
+        return ino >= VIRTUAL
+
+    @staticmethod
+    def owns_name(parent: int, name: bytes) -> bool:
+        """Whether the name is the tree's, or in it."""
+        return parent >= VIRTUAL or (name == NAME and parent == ROOT_ID)
+
+    @property
+    def root(self) -> int:
+        """Inode of `.hcfs` itself."""
+        return _TREE
+
+    def lookup(self, parent: int, name: bytes) -> int | None:
+        """Inode of an entry; ENOTDIR."""
+        if name == b".":
+            return parent
+        if name == b"..":
+            return ROOT_ID if parent == _TREE else _TREE
+        if parent == ROOT_ID:
+            return _TREE
+        return dict(self.entries(parent)).get(name)
+
+    def entries(self, ino: int) -> list[tuple[bytes, int]]:
+        """Name and inode of each entry of a directory; ENOTDIR."""
+        if ino == _TREE:
+            files = [(name, number) for number, (name, _) in self._files.items()]
+            return [*files, (b"quarantine", _QUARANTINE), (b"namespaces", _NAMESPACES)]
+        members = self._members.get(ino)
+        if members is None:
+            raise CallError(errno.ENOTDIR)
+        return [(member.name, VIRTUAL | member.oid) for member in members()]
+
+    def attributes(self, ino: int) -> Attributes:
+        """Attributes of an inode, whether its object is still there or not: opening it will tell."""
+        directory = ino == _TREE or ino in self._members
+        kind = Kind.DIRECTORY if directory else Kind.FILE
+        return Attributes(
+            id=ino,
+            kind=kind,
+            mode=stat.S_IFDIR | 0o555 if directory else stat.S_IFREG | 0o444,
+            uid=0,
+            gid=0,
+            nlink=2 if directory else 1,
+            size=0,
+            blocks=0,
+            atime_ns=self._made_ns,
+            mtime_ns=self._made_ns,
+            ctime_ns=self._made_ns,
+            generation=0,
+            last_access_ns=0,
+            state="committed",
+        )
+
+    def content(self, ino: int) -> bytes:
+        """What a file says now; EISDIR, or ESTALE when what it is about is gone."""
+        if ino == _TREE or ino in self._members:
+            raise CallError(errno.EISDIR)
+        file = self._files.get(ino)
+        if file is not None:
+            return file[1]()
+        for members in self._members.values():
+            for member in members():
+                if VIRTUAL | member.oid == ino:
+                    return member.content()
+        raise CallError(errno.ESTALE)
+
+
+def as_json(value: Any) -> bytes:
+    """Indented, with a newline at the end."""
+    return json.dumps(value, indent=2, default=str).encode() + b"\n"
