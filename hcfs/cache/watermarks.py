@@ -39,8 +39,8 @@ class Watermarks:
         self.low = low
 
     def over_high(self) -> bool:
-        """Whether background eviction is due."""
-        return bool(self._excess(self.high))
+        """Whether background eviction is due; never on a read-only store, which can't evict."""
+        return self._store.state != "read-only" and bool(self._excess(self.high))
 
     def over_low(self) -> Excess:
         """What background eviction, once it began, still has to free."""

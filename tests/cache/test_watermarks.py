@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from hcfs.cache import Cache
+from hcfs.device import BufferPool
 from hcfs.errors import UsageError
-from hcfs.store import BLOCK
+from hcfs.store import BLOCK, UnrecoveredStore
 
 from .conftest import Rig
 
@@ -68,3 +70,14 @@ def test_a_mark_that_pinned_objects_keep_out_of_reach_ends_all_the_same(make_rig
 def test_marks_that_make_no_sense_are_refused(make_rig: Callable[..., Rig], marks: tuple[float, float]) -> None:
     with pytest.raises(UsageError, match="can't be used: give parts of the capacity with 0 < low_watermark < high"):
         make_rig(high=marks[0], low=marks[1])
+
+
+def test_a_read_only_store_is_left_alone(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(high=0.5, low=0.3)
+    rig.fill()
+    rig.store.commit()
+    rig.store = UnrecoveredStore.open(rig.device, BufferPool(1 << 20)).recover(read_only=True)
+    rig.cache = Cache(rig.store, entry_timeout_s=60, high_watermark=0.5, low_watermark=0.3, on_evicted=rig.on_evicted)
+    assert not rig.cache.over_high_watermark()
+    assert rig.cache.evict_to_watermark() == 0
+    assert rig.gone() == []
