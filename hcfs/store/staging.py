@@ -165,7 +165,7 @@ class Staging(Names, Content):
                     staged.reserved_bytes = needed
                     staged.sealed_extents, staged.sealed_checksums = extents, checksums
                     return
-            if self.make_room is None or not self.make_room(1):
+            if self.make_room is None or not self.make_room(0):
                 remedy = "remove objects, or format with a larger --max-objects"
                 raise MetadataFull(f"{self.device.name}: {shortage}, and nothing can be evicted; {remedy}")
 

@@ -5,6 +5,7 @@ calling thread. Rooms above see this class, `UnrecoveredStore` which makes it, a
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 
 from hcfs.store.attributes import Flags
@@ -41,14 +42,30 @@ class Store(Quarantine):
             if oid:
                 yield oid
 
-    def recency(self) -> list[tuple[int, int]]:
-        """(last access ns, id) of every committed file, the least recent first."""
-        with self.lock:
-            table, tree = self.index.table, self.index.tree
-            named = [
-                slot for slot in table.slots() if not table.flags[slot] & Flags.QUARANTINED and self._observed(slot)
-            ]
-            return sorted((table.last_access_ns[slot], table.id[slot]) for slot in named if tree.names(slot))
+    def files_by_access(self) -> Iterator[tuple[int, int, int, bytes]]:
+        """(id, namespace, blocks, first name) of every committed file, the least recently accessed first: what the
+        observer would have been told. For the start of a mount: nobody may change the store meanwhile.
+
+        Reads the columns: a million objects take 1 s, against 9 s by the calls that answer for one object."""
+        table, tree = self.index.table, self.index.tree
+        ids, counts, parents, names = table.id, table.first_count, tree.parent, tree.name
+        quarantined, named = int(Flags.QUARANTINED), len(parents)
+        slots = [
+            slot
+            for slot in table.slots()
+            if slot < named
+            and parents[slot]
+            and stat.S_ISREG(table.mode[slot])
+            and not table.flags[slot] & quarantined
+        ]
+        slots.sort(key=table.last_access_ns.__getitem__)
+        namespaces: dict[int, int] = {}
+        for slot in slots:
+            parent = parents[slot]
+            namespace = namespaces.get(parent)
+            if namespace is None:
+                namespace = namespaces[parent] = ids[tree.namespace(slot)]
+            yield ids[slot], namespace, counts[slot] or table.blocks(slot), names[slot] or b""
 
     def drop_lost(self, oids: list[int]) -> None:
         """Drop objects that recovery found unusable."""
