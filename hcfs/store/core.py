@@ -120,7 +120,8 @@ class Core:
         self.state_reason = state_reason
         self.observer: Observer | None = None
         self.make_room: Callable[[int], bool] | None = None
-        """called without the store's locks, with the blocks that are wanted, or 0 for room in the metadata; True: try again"""
+        """called without the store's locks, with the blocks that are wanted, or 0 for room in the metadata; True: try
+        again"""
         self.on_pending: Callable[[], None] | None = None
         """called, under the lock, when a change waits for a commit and none did before; must only signal"""
         self.lock = threading.RLock()
