@@ -125,9 +125,12 @@ class Publishing(Lookup):
             self.kernel.forget_attributes(replaced)
         self.kernel.forget_name(parent, name)
 
-    def _retire_leftovers(self, parent: int, name: bytes) -> None:
-        """A staging name was taken over, or away: what processes that have ended left closed under it goes with it."""
+    def _retire_leftovers(self, parent: int, name: bytes, keep: Version | None = None) -> None:
+        """A staging name was taken over, or away: what processes that have ended left closed under it goes with it.
+        keep: the version that takes it over; its own process may have ended as well."""
         for version in list(self.versions.of_name(parent, name)):
+            if version is keep:
+                continue
             if version.waiting and version.owner is not None and not is_alive(version.owner):
                 self._unname(version)
 
@@ -165,7 +168,7 @@ class Publishing(Lookup):
         elif not version.modified:
             self._drop_unmodified(version)
         elif version.staging and version.flushed:
-            self._retire_leftovers(version.parent, version.name)
+            self._retire_leftovers(version.parent, version.name, keep=version)
         elif version.flushed:
             self._publish_or_abandon(version)
         else:
