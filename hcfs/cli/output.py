@@ -25,17 +25,27 @@ def print_json_list(entries: Iterable[Any]) -> None:
     click.echo("[]" if separator == "[" else "\n]")
 
 
-def print_fields(fields: Mapping[str, object]) -> None:
-    """A line a field: name, value; byte counts in larger units too, what is empty as a dash."""
-    width = max(map(len, fields), default=0) + 2
+def print_fields(fields: Mapping[str, Any]) -> None:
+    """A line a field; byte counts in larger units too, what is empty as a dash, mappings field by field."""
+    lines = list(_lines(fields))
+    width = max((len(name) for name, _ in lines), default=0) + 2
+    for name, text in lines:
+        click.echo(f"{name + ':':<{width}}{text}")
+
+
+def _lines(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in fields.items():
-        if isinstance(value, bool):
-            text = "yes" if value else "no"
+        shown = prefix + name.replace("_", " ").removesuffix(" bytes")
+        if isinstance(value, Mapping):
+            yield from _lines(value, f"{shown} ") if value else [(shown, "-")]
+        elif isinstance(value, bool):
+            yield shown, "yes" if value else "no"
         elif isinstance(value, int) and name.endswith("_bytes"):
-            text = f"{value} ({human_size(value)})" if value >= 1024 else str(value)
+            yield shown, f"{value} ({human_size(value)})" if value >= 1024 else str(value)
+        elif isinstance(value, (list, tuple)):
+            yield shown, ", ".join(map(str, value)) or "-"
         else:
-            text = "-" if value is None or value == "" else str(value)
-        click.echo(f"{name.replace('_', ' ').removesuffix(' bytes') + ':':<{width}}{text}")
+            yield shown, "-" if value is None or value == "" else str(value)
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

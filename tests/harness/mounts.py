@@ -115,8 +115,10 @@ class Mount:
 
 
 def _alive(pid: int) -> bool:
+    """Whether any thread of the process still runs: the last one closes /dev/fuse."""
     try:
+        threads = os.listdir(f"/proc/{pid}/task")
         with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
+            return len(threads) > 1 or stat.read().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False

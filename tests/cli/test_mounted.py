@@ -1,0 +1,241 @@
+"""Commands about a mount: status, ns, keys, lmcache-config, umount."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness.cli import hcfs
+from harness.mounts import Mount
+
+SPACE = ("used", "free", "staged", "pending", "quarantined")
+STATUS_FIELDS = """
+    uuid label device state io granule_bytes capacity_bytes used_bytes free_bytes staged_bytes pending_bytes
+    quarantined_bytes evictable_bytes dirty_bytes objects staged_objects quarantined_objects max_objects counters
+    namespaces
+"""
+COUNTERS = """
+    lookups lookup_misses opens read_bytes written_bytes commits abandoned evictions evicted_bytes checksum_errors
+    device_errors ingests uploads upload_failures
+"""
+NAMESPACE_FIELDS = "objects used_bytes quota_bytes local_only origin write_policy evictions salts"
+
+
+def failed(*words: str | Path, code: int = 1) -> str:
+    result = hcfs(*words, check=False)
+    assert result.returncode == code, result.stderr
+    (line,) = result.stderr.splitlines()
+    return line
+
+
+def test_status_has_the_fields_that_others_rely_on(shared_mount: Mount, kv: Path) -> None:
+    (kv / "object").write_bytes(b"x" * 5000)
+    status = json.loads(hcfs("status", shared_mount.dir, "--json").stdout)
+    assert set(STATUS_FIELDS.split()) <= set(status)
+    assert set(COUNTERS.split()) <= set(status["counters"])
+    assert set(NAMESPACE_FIELDS.split()) <= set(status["namespaces"][kv.name])
+    assert sum(status[f"{part}_bytes"] for part in SPACE) == status["capacity_bytes"]
+    assert status["device"] == str(shared_mount.source)
+    assert set(status) == set(shared_mount.status())
+
+
+def test_status_as_text(shared_mount: Mount, kv: Path) -> None:
+    text = hcfs("status", shared_mount.dir).stdout
+    assert "state:" in text
+    assert "checksum_errors" in text
+    assert f"\n{kv.name} " in text
+
+
+def test_status_is_quick(shared_mount: Mount) -> None:
+    """Scripts poll it; the bound leaves room for a busy machine."""
+    times = []
+    for _ in range(5):
+        started = time.monotonic()
+        hcfs("status", shared_mount.dir, "--json")
+        times.append(time.monotonic() - started)
+    assert min(times) < 0.6
+
+
+@pytest.mark.parametrize("words", [["status"], ["ns", "list"], ["umount"]])
+def test_what_is_no_mount_is_named(tmp_path: Path, words: list[str]) -> None:
+    assert str(tmp_path) in failed(*words, tmp_path)
+    assert str(tmp_path / "absent") in failed(*words, tmp_path / "absent")
+
+
+def test_a_dead_mount_is_named(make_mount: Callable[..., Mount]) -> None:
+    mount = make_mount(size="64M")
+    mount.kill()
+    assert str(mount.dir) in failed("status", mount.dir)
+    mount.mount()
+    assert mount.status()["state"] == "ok"
+
+
+def test_ns_create_show_list_set(shared_mount: Mount) -> None:
+    name = f"ns{os.getpid()}"
+    made = hcfs("ns", "create", shared_mount.dir, name, "--verify", "open").stdout
+    assert made == f"{shared_mount.dir / name}\n"
+    assert (shared_mount.dir / name).is_dir()
+    shown = json.loads(hcfs("ns", "show", shared_mount.dir, name, "--json").stdout)
+    assert shown["options"]["verify"] == "open"
+    assert shown["options"]["staging_patterns"] == ["*.tmp"]
+    hcfs("ns", "set", shared_mount.dir, name, "--verify", "read", "--staging-patterns", "*.tmp,*.part")
+    shown = json.loads(hcfs("ns", "show", shared_mount.dir, name, "--json").stdout)
+    assert shown["options"]["verify"] == "read"
+    assert shown["options"]["staging_patterns"] == ["*.tmp", "*.part"]
+    assert "*.part" in hcfs("ns", "show", shared_mount.dir, name).stdout
+    assert name in json.loads(hcfs("ns", "list", shared_mount.dir, "--json").stdout)
+    assert f"\n{name} " in hcfs("ns", "list", shared_mount.dir).stdout
+
+
+def test_a_namespace_made_by_mkdir_is_one(shared_mount: Mount, kv: Path) -> None:
+    assert json.loads(hcfs("ns", "show", shared_mount.dir, kv.name, "--json").stdout)["local_only"] is True
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--quota", "1G"], "not supported"),
+        (["--salt-quota", "1G"], "not supported"),
+        (["--origin", "https://x.example/"], "not supported"),
+        (["--write-policy", "write-back"], "not supported"),
+        (["--verify", "never"], "read or open"),
+        (["--staging-patterns", "*"], "every name"),
+        (["--staging-patterns", "a/b"], "'a/b'"),
+    ],
+)
+def test_options_are_refused_with_the_reason_and_nothing_is_made(
+    shared_mount: Mount, kv: Path, words: list[str], reason: str
+) -> None:
+    assert reason in failed("ns", "create", shared_mount.dir, "refused", *words, code=2)
+    assert not (shared_mount.dir / "refused").exists()
+    assert reason in failed("ns", "set", shared_mount.dir, kv.name, *words, code=2)
+
+
+@pytest.mark.parametrize("name", ["a/b", ".", "..", ".hcfs", ""])
+def test_what_is_no_name_of_a_namespace(shared_mount: Mount, name: str) -> None:
+    assert "can't be a namespace" in failed("ns", "create", shared_mount.dir, name, code=2)
+
+
+def test_names_that_are_taken_or_absent(shared_mount: Mount, kv: Path) -> None:
+    assert "exists already" in failed("ns", "create", shared_mount.dir, kv.name)
+    for words in (["ns", "show"], ["ns", "set"], ["keys"], ["lmcache-config"]):
+        extra = ["--verify", "open"] if words[-1] == "set" else []
+        assert "no namespace 'absent'" in failed(*words, shared_mount.dir, "absent", *extra, code=2)
+    assert "no option is given" in failed("ns", "set", shared_mount.dir, kv.name, code=2)
+
+
+def test_keys(shared_mount: Mount, kv: Path) -> None:
+    salted = f"meta-llama-SEP-Llama-3.1-8B@0x01000100@0@{'ab' * 16}@tenant-7.data"
+    plain = f"model@0x01000100@1a@{'cd' * 16}.data"
+    old = f"model@0x01000100@{'ef' * 16}.data"
+    (kv / salted).write_bytes(b"1" * 100)
+    (kv / plain).write_bytes(b"2" * 200)
+    (kv / "sub").mkdir()
+    (kv / "sub" / old).write_bytes(b"3" * 300)
+    (kv / "other.txt").write_bytes(b"no chunk")
+    keys = json.loads(hcfs("keys", shared_mount.dir, kv.name, "--json").stdout)
+    found = {key["hash"][:2]: key for key in keys}
+    assert len(keys) == 3
+    assert {name: found["ab"][name] for name in ("model", "rank", "group", "salt", "size", "state")} == {
+        "model": "meta-llama/Llama-3.1-8B",
+        "rank": 0x01000100,
+        "group": 0,
+        "salt": "tenant-7",
+        "size": 100,
+        "state": "local-only",
+    }
+    assert found["ab"]["model_is_ambiguous"] is True
+    assert (found["cd"]["group"], found["cd"]["salt"], found["cd"]["size"]) == (0x1A, "", 200)
+    assert found["ef"]["group"] is None
+    text = hcfs("keys", shared_mount.dir, kv.name).stdout.splitlines()
+    assert text[0].split() == ["model", "rank", "group", "hash", "salt", "size", "state"]
+    assert len(text) == 4
+    assert any("tenant-7" in line and "0x01000100" in line for line in text)
+
+
+def test_lmcache_config_is_ready_to_paste(shared_mount: Mount, kv: Path) -> None:
+    printed = hcfs("lmcache-config", shared_mount.dir, kv.name).stdout
+    assert printed.count("\n") == 1
+    spec = json.loads(printed)
+    assert spec == {"type": "fs_native", "base_path": str(kv), "num_workers": 4, "use_odirect": True}
+    words = ["--num-workers", "8", "--no-odirect", "--json"]
+    spec = json.loads(hcfs("lmcache-config", shared_mount.dir, kv.name, *words).stdout)
+    assert (spec["num_workers"], spec["use_odirect"]) == (8, False)
+    assert "num_workers" in failed("lmcache-config", shared_mount.dir, kv.name, "--num-workers", "0", code=2)
+
+
+def test_umount_leaves_the_device_free(make_mount: Callable[..., Mount]) -> None:
+    mount = make_mount(size="64M", loop=True)
+    pid = mount.pid
+    mount.umount()
+    assert not mount.mounted
+    assert not Path(f"/proc/{pid}").exists()
+    os.close(os.open(mount.source, os.O_RDWR | os.O_EXCL))
+
+
+def test_umount_of_a_busy_mount(make_mount: Callable[..., Mount]) -> None:
+    mount = make_mount(size="64M")
+    with (mount.ns() / "open").open("wb"):
+        assert str(mount.dir) in failed("umount", mount.dir)
+        assert mount.mounted
+
+
+def test_a_mounted_store_can_be_looked_at_but_not_checked(make_mount: Callable[..., Mount]) -> None:
+    mount = make_mount(size="64M")
+    (mount.ns() / "object").write_bytes(b"x" * 10000)
+    handle = os.open(mount.ns(), os.O_RDONLY)
+    os.fsync(handle)
+    os.close(handle)
+    assert str(mount.dir) in json.loads(hcfs("info", mount.source, "--json").stdout)["in_use"]
+    objects = json.loads(hcfs("inspect", mount.source, "objects", "--json").stdout)
+    assert "/kv/object" in [each["path"] for each in objects]
+    assert "in use" in failed("fsck", mount.source, code=8)
+    assert "in use" in failed("mkfs", mount.source, "--force")
+
+
+def test_a_source_without_a_command_mounts_for_real(make_image: Callable[..., Path], tmp_path: Path) -> None:
+    image = make_image("64M")
+    hcfs("mkfs", image)
+    mount = Mount(image, tmp_path / "mnt")
+    hcfs(image, mount.dir, "-o", f"rw,nofail,log={mount.log}")
+    try:
+        assert mount.status()["state"] == "ok"
+    finally:
+        mount.close()
+
+
+def test_a_label_mounts(make_loop: Callable[..., Path], tmp_path: Path) -> None:
+    loop = make_loop("64M")
+    label = f"test-{os.getpid()}-{loop.name}"
+    hcfs("mkfs", loop, "--label", label)
+    mount = Mount(Path(f"LABEL={label}"), tmp_path / "mnt")
+    try:
+        assert mount.mount().status()["device"] == str(loop)
+    finally:
+        mount.close()
+
+
+def test_the_foreground_stays_and_ends_with_the_mount(make_image: Callable[..., Path], tmp_path: Path) -> None:
+    image = make_image("64M")
+    hcfs("mkfs", image)
+    mount = Mount(image, tmp_path / "mnt")
+    command = [*hcfs("--version").args[:3], "mount", "-f", str(image), str(mount.dir), "--log", str(mount.log)]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 30
+        while not mount.mounted:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert mount.status()["pid"] == process.pid
+        mount.umount()
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        mount.close()

@@ -1,0 +1,126 @@
+"""What the documentation shows is true: its commands parse or run, its tables are the code's, its links lead on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from harness.mounts import Mount
+
+from hcfs.cli import run
+from hcfs.lmcache.config import adapter_spec
+from hcfs.mount.options import MountOptions
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+IDS = [page.name for page in PAGES]
+
+
+def blocks(page: Path, language: str = "") -> list[str]:
+    """Code blocks of a page that are marked with the language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def command_lines(page: Path) -> list[list[str]]:
+    """Words of each line in a code block that calls hcfs, inside $(...) as well."""
+    lines = "\n".join(blocks(page)).replace("\\\n", " ").splitlines()
+    inner = [match for line in lines for match in re.findall(r"\$\((hcfs [^)]*)\)", line)]
+    outer = [line for line in lines if line.startswith("hcfs ")]
+    return [shlex.split(line, comments=True)[1:] for line in outer + inner]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_every_command_shown_is_one(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+
+    def note(self: click.Command, ctx: click.Context) -> None:
+        if not isinstance(self, click.Group):
+            called.append(ctx.command_path)
+
+    monkeypatch.setattr(click.Command, "invoke", note)
+    lines = command_lines(page)
+    for words in lines:
+        assert run.run(words) == 0, words
+    assert len(called) == len(lines)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert [page.name for page in PAGES[1:] if page.name not in readme] == []
+
+
+def test_the_readme_session_runs(make_loop: Callable[..., Path], tmp_path: Path) -> None:
+    """The README's five minutes, on a loop device, without the lines that need LMCache's server or another user."""
+    session = "".join(
+        block for block in blocks(ROOT / "README.md") if "/mnt/hc" in block and "lmcache server" not in block
+    )
+    lines = [line for line in session.splitlines() if not line.startswith("chown vllm")]
+    assert len(lines) > 8
+    mount = Mount(make_loop("256M"), tmp_path / "hc")
+    script = "\n".join(lines).replace("/dev/nvme1n1", str(mount.source)).replace("/mnt/hc", str(mount.dir))
+    # Something to look at, stored before the lines that look.
+    script = script.replace("ls -l", f"echo content >{mount.dir}/kv/object; ls -l", 1)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    try:
+        done = subprocess.run(
+            ["bash", "-euc", script], env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        assert "user.hcfs.state" in done.stdout
+        assert not mount.mounted
+    finally:
+        mount.close()
+
+
+def test_the_adapter_in_the_clients_page() -> None:
+    (shown,) = blocks(ROOT / "docs" / "clients.md", "json")
+    assert json.loads(shown) == adapter_spec("/mnt/hc", "kv")
+
+
+def table(page: str, *heads: str) -> list[list[str]]:
+    """Rows of the page's table with these heads."""
+    pattern = r"^\| " + r" \| ".join(map(re.escape, heads)) + r" \|.*\n\|[-|]+\|\n((?:\|.*\|\n)+)"
+    (found,) = re.findall(pattern, (ROOT / "docs" / page).read_text(), re.MULTILINE)
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in found.splitlines()]
+
+
+def test_mount_options_in_the_operations_page() -> None:
+    shown = {}
+    for name, default, _ in table("operations.md", "option", "default", "meaning"):
+        option = name.split("=")[0].strip("`")
+        shown[option] = default
+        if default[0].isdigit():
+            assert MountOptions.parse(f"{option}={default}") == MountOptions(), option
+    known = {field.name for field in dataclasses.fields(MountOptions)} - {"config", "words"}
+    assert set(shown) == known
+
+
+def test_files_of_the_debug_tree_in_the_operations_page(shared_mount: Mount) -> None:
+    shown = {name.strip("`").split("/")[0] for name, _ in table("operations.md", "file", "what")}
+    assert shown == set(os.listdir(shared_mount.dir / ".hcfs"))
+
+
+def test_dependencies_are_argued() -> None:
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    required = {re.split(r"[^\w-]", each, maxsplit=1)[0] for each in project["dependencies"]}
+    assert {row[0] for row in table("dependencies.md", "library", "used in")} == required
+    extras = {row[0].strip("`") for row in table("dependencies.md", "extra", "libraries")}
+    assert extras == set(project["optional-dependencies"])
