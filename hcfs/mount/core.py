@@ -151,7 +151,12 @@ class Core:
     def object_attributes(self, oid: int) -> Attributes:
         """A committed object's attributes, or a lock file's present ones. NoSuchObject (ESTALE) when it is gone."""
         lock_file = self.lock_files.get(oid)
-        return self.store.attributes(oid) if lock_file is None else lock_file.attributes()
+        if lock_file is not None:
+            return lock_file.attributes()
+        attributes = self.store.attributes(oid)
+        if attributes.kind is Kind.SYMLINK:
+            return replace(attributes, size=len(self.store.readlink(oid)))
+        return attributes
 
     def version_entry(self, version: Version) -> Entry:
         """The answer that names a version: the kernel keeps nothing of it."""

@@ -27,7 +27,6 @@ from hcfs.mount.process import Process, is_alive, process_of
 from hcfs.mount.session import Session
 from hcfs.mount.status import Report
 from hcfs.store import Store, UnrecoveredStore
-from hcfs.store.find import resolve_source
 
 log = logging.getLogger(__name__)
 
@@ -36,14 +35,12 @@ UNMOUNT_LIMIT = 300.0
 
 
 def mount(source: str, directory: str, options: MountOptions, foreground: bool) -> None:
-    """Mount a device or image, `UUID=...` or `LABEL=...` at a directory.
+    """Mount a device or image at a directory.
 
     In the foreground it returns when the mount has ended; else when it serves, and a daemon is left behind. HcfsError
     says in one sentence why it couldn't be mounted.
     """
-    source = resolve_source(source)
-    if "=" not in source or os.path.exists(source):
-        source = os.path.abspath(source)
+    source = os.path.abspath(source)
     path = mountpoint.prepare(directory, source)
     if os.listdir(path):
         print(f"hcfs: {directory} isn't empty: what is in it is hidden as long as it is mounted over.", file=sys.stderr)

@@ -68,8 +68,9 @@ class Filesystem(Xattrs):
 
     def opendir(self, ino: int, caller: Caller) -> Opened:
         if self._is_virtual(ino):
-            entries = [Listed(name, number, False) for name, number in self._tree().entries(ino)]
-            return Opened(self.handles.add(DirectoryHandle(ino, entries, None)))
+            tree = self._tree()
+            entries = [Listed(name, number, False) for name, number in tree.entries(ino)]
+            return Opened(self.handles.add(DirectoryHandle(ino, tree.lookup(ino, b"..") or ROOT_ID, entries, None)))
         opened = super().opendir(ino, caller)
         if ino == ROOT_ID and self.virtual is not None:
             self.handles.directory(opened.handle).entries.append(Listed(NAME, self.virtual.root, False))

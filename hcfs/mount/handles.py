@@ -68,9 +68,9 @@ class DirectoryHandle:
 
     __slots__ = ("entries", "ino", "pin")
 
-    def __init__(self, ino: int, entries: list[Listed], pin: Pin | None) -> None:
+    def __init__(self, ino: int, parent: int, entries: list[Listed], pin: Pin | None) -> None:
         self.ino = ino
-        self.entries = entries
+        self.entries = [Listed(b".", ino, True), Listed(b"..", parent, True), *entries]
         self.pin = pin
 
 

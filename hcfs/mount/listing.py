@@ -23,7 +23,7 @@ class Listing(Renaming):
         """Open a directory: its committed names, and the caller's own versions that aren't under staging names."""
         who = Identity(caller)
         with self.lock:
-            pin = self.store.pin(ino)
+            pin, parent = self.store.pin(ino), self.store.parent_of(ino)
             names = self.store.list_directory(ino)
             versions = self.versions.in_directory(ino)
             fleeting = {version.name for version in versions}
@@ -34,7 +34,7 @@ class Listing(Renaming):
             }
         entries = [Listed(name, own.pop(name, oid), name in fleeting) for name, oid in names]
         entries += [Listed(name, oid, True) for name, oid in own.items()]
-        return Opened(self.handles.add(DirectoryHandle(ino, entries, pin)))
+        return Opened(self.handles.add(DirectoryHandle(ino, parent, entries, pin)))
 
     def readdir(self, number: int, start: int) -> Iterator[tuple[bytes, Entry, int]]:
         """Name, entry and position after it, from position `start` on; what was removed since is left out."""

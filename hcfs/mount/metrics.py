@@ -9,8 +9,21 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-_SPACE = ("capacity", "used", "free", "staged", "pending", "quarantined", "evictable", "dirty")
-_OBJECTS = ("objects", "staged_objects", "quarantined_objects", "max_objects")
+_GAUGES = {
+    "capacity_bytes": "Bytes of the data area.",
+    "used_bytes": "Bytes that committed names reach.",
+    "free_bytes": "Bytes that belong to nothing.",
+    "staged_bytes": "Bytes of versions that aren't published.",
+    "pending_bytes": "Bytes given up, but still read by a handle or waiting for their record to be durable.",
+    "quarantined_bytes": "Bytes of quarantined objects.",
+    "evictable_bytes": "Part of the used bytes that could be evicted.",
+    "dirty_bytes": "Part of the used bytes that no origin has yet.",
+    "objects": "Committed files.",
+    "staged_objects": "Versions that aren't published.",
+    "quarantined_objects": "Objects that didn't verify.",
+    "max_objects": "Most files, directories and symlinks that the store takes.",
+    "open_handles": "Open files and directories.",
+}
 
 
 def render(status: Mapping[str, Any]) -> bytes:
@@ -29,14 +42,8 @@ class _StatusCollector(Collector):
         info = GaugeMetricFamily("hcfs_info", "What is mounted; always 1.", labels=["uuid", "label", "device", "state"])
         info.add_metric([str(status[name]) for name in ("uuid", "label", "device", "state")], 1)
         yield info
-        space = GaugeMetricFamily(
-            "hcfs_space_bytes", "Bytes of the data area by what they belong to.", labels=["share"]
-        )
-        for share in _SPACE:
-            space.add_metric([share], status[f"{share}_bytes"])
-        yield space
-        for name in _OBJECTS:
-            yield GaugeMetricFamily(f"hcfs_{name}", name.replace("_", " "), value=status[name])
+        for name, meaning in _GAUGES.items():
+            yield GaugeMetricFamily(f"hcfs_{name}", meaning, value=status[name])
         memory = GaugeMetricFamily("hcfs_buffer_bytes", "The pool of I/O buffers.", labels=["share"])
         for share in ("budget", "in_use", "idle", "peak"):
             memory.add_metric([share], status["memory"][share])

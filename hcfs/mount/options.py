@@ -94,7 +94,10 @@ class MountOptions:
 
     def in_force(self) -> dict[str, Any]:
         """Every option with the value in force, as `.hcfs/config.json` shows it."""
-        return {**asdict(self), "words": list(self.words), "read_only": self.read_only}
+        values = asdict(self)
+        del values["words"]
+        given = (word.partition("=") for word in self.words if word not in ("ro", "rw"))
+        return {**values, "ro": self.read_only, **{name: value or True for name, _, value in given}}
 
     def _with(self, given: Iterator[tuple[str, Any]] | list[tuple[str, Any]]) -> MountOptions:
         changes: dict[str, Any] = {}

@@ -74,7 +74,7 @@ class Session:
         await trio.to_thread.run_sync(on_serving)
 
     async def _steadily(self, task: Callable[[], Awaitable[None]]) -> None:
-        """Run a task again and again, whatever it raises. Cancelled at the task's checkpoints, with nothing half done."""
+        """Run a task again and again, whatever it raises. Cancelled at its checkpoints, nothing half done."""
         while True:
             try:
                 await task()

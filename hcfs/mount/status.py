@@ -78,7 +78,7 @@ class Report:
             "quarantined_bytes": usage.quarantined,
             "evictable_bytes": cache.evictable_bytes,
             "dirty_bytes": 0,
-            "objects": usage.objects,
+            "objects": usage.files,
             "staged_objects": usage.staged_objects,
             "quarantined_objects": usage.quarantined_objects,
             "max_objects": usage.max_objects,
