@@ -35,7 +35,8 @@ def print_fields(fields: Mapping[str, Any]) -> None:
 
 def _lines(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in fields.items():
-        shown = prefix + name.replace("_", " ").removesuffix(" bytes")
+        short = name.removesuffix("_bytes")
+        shown = prefix + (name if short != name and short in fields else short).replace("_", " ")
         if isinstance(value, Mapping):
             yield from _lines(value, f"{shown} ") if value else [(shown, "-")]
         elif isinstance(value, bool):
