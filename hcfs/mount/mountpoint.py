@@ -52,7 +52,7 @@ def clear_dead(path: str) -> None:
 def is_dead(path: str) -> bool:
     """Whether the daemon of the mount at `path` is gone."""
     try:
-        os.stat(path)
+        os.statvfs(path)  # Unlike stat, never answered from the kernel's cache of a daemon that has just died.
     except OSError as error:
         return error.errno in (errno.ENOTCONN, errno.ECONNABORTED)
     return False
@@ -102,6 +102,8 @@ def _uses(process: str, path: str) -> bool:
 
 def _mode_of(path: str) -> int | None:
     """None where a dead mount is."""
+    if is_dead(path):
+        return None
     try:
         return os.stat(path).st_mode
     except OSError as error:
