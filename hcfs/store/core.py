@@ -138,6 +138,8 @@ class Core:
         """payloads queued since the checkpoint that is under way began"""
         self.data_written = False
         """data was written since the last flush"""
+        self.stopped = False
+        """a log write or a flush failed: nothing that waits for a commit will ever be durable"""
         self.touched: dict[int, int] = {}
         self.staged_objects = 0
         self.reserved_bytes = 0
@@ -281,6 +283,13 @@ class Core:
             else:
                 self.space.release(Share.PENDING, runs)
 
+    @property
+    def settling_blocks(self) -> int:
+        """Blocks given up that only a commit, one under way perhaps, keeps from being free; the caller holds the
+        lock."""
+        parked = sum(count for runs in self._parked.values() for _, count in runs)
+        return self.space.shares[Share.PENDING] - parked
+
     def drop(self, transaction: Transaction, slot: int) -> None:
         """Remove an object's row and give its extents up. The caller holds the lock and has told the observer."""
         table = self.index.table
@@ -359,13 +368,15 @@ class Core:
 
     # --- device failures -------------------------------------------------------------------------------------------
 
-    def fail_stop(self, error: DeviceError) -> None:
+    def fail_stop(self, error: Exception) -> None:
         """After a log write or a flush failed nothing may be written any more: what it covered is unknown."""
         with self.lock:
-            self.counters.device_errors += 1
+            self.stopped = True
+            if isinstance(error, DeviceError):
+                self.counters.device_errors += 1
             if self.state != "read-only":
                 self.state = "read-only"
-                self.state_reason = f"a write of the metadata log failed ({error})"
+                self.state_reason = f"what was changed last couldn't be made durable ({error})"
                 log.error("%s turns read-only: %s", self.device.name, self.state_reason)
 
     def slot_number(self, oid: int) -> int:

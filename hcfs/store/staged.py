@@ -1,7 +1,8 @@
 """Staged objects: bytes written in any order, on the way to becoming a committed object.
 
-Locks of one staged object, in this order: `_flow` (block cache, seal), `_growth` (allocation), then the store's lock.
-`_flow` and `_growth` are private to the object and may be held across its own I/O; the store's lock never is."""
+Locks of one staged object, in this order: `_alone` (seal and truncate, against writes), `_flow` (block cache),
+`_growth` (allocation), then the store's lock. The first three are private to the object and may be held across its own
+I/O; the store's lock never is."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import RLock
-from typing import TYPE_CHECKING
+from errno import EIO
+from threading import Condition, RLock
+from typing import TYPE_CHECKING, NoReturn
 
 from hcfs.device import DeviceError
-from hcfs.errors import HcfsError
 from hcfs.store.attributes import Attributes, Extra
 from hcfs.store.core import Pin
 from hcfs.store.errors import ObjectTooLarge, StagedFailed
@@ -38,7 +39,7 @@ MAX_GRANULES = 1 << 20
 
 @dataclass(slots=True, eq=False)
 class _Change:
-    """A write or truncate under way, in the granules [first, end)."""
+    """A write under way, in the granules [first, end)."""
 
     first: int
     end: int
@@ -89,7 +90,11 @@ class Staged(StagedAttributes):
         self._active = 0
         """operations under way"""
         self._under_way: list[_Change] = []
-        """writes and truncates under way"""
+        """writes under way"""
+        self._exclusive = False
+        """whether somebody holds, or waits for, the object alone"""
+        self._calm = Condition(store.lock)
+        """notified when the last write ended, or the object isn't held alone any more"""
         self._ended = False
         self._released = False
         self.sealed_extents: tuple[Extent, ...] = ()
@@ -145,9 +150,11 @@ class Staged(StagedAttributes):
     def truncate(self, size: int) -> None:
         """Set the size; what comes to lie beyond the end is gone, what is gained reads as zeros. Blocks for I/O of one
         block. Raises as `write`."""
-        with self._operation(), self._flow:
+        with self._operation():
             self._require_size(size)
-            with self._change(min(size, self.size), MAX_LOGICAL * BLOCK):
+            with self._alone(), self._flow:
+                with self._store.lock:
+                    self._note_change()
                 if size < self.size:
                     self._cut(size)
                 with self._store.lock:
@@ -177,13 +184,13 @@ class Staged(StagedAttributes):
         granule_bytes = self._store.superblock.granule
         change = _Change(start // granule_bytes, -(-end // granule_bytes))
         with self._store.lock:
+            while self._exclusive:
+                self._calm.wait()
+            self._note_change()
             for other in self._under_way:
                 if other.first < change.end and change.first < other.end:
                     change.contested = other.contested = True
             self._under_way.append(change)
-            self.modified = True
-            self._changes += 1
-            self.note_write()
         try:
             yield
         finally:
@@ -191,6 +198,34 @@ class Staged(StagedAttributes):
                 self._under_way.remove(change)
                 if change.contested:
                     self._checksums.invalidate(change.first, change.end)
+                if not self._under_way:
+                    self._calm.notify_all()
+
+    def _note_change(self) -> None:
+        """A change begins; it can't be published or sealed before it has ended. The store's lock is held."""
+        self._require_open()
+        self.modified = True
+        self._changes += 1
+        self.note_write()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold off writes, after those under way have ended: what is sealed is one moment of the object, and neither a
+        block that is being written is given back nor one of the base copied over it."""
+        with self._store.lock:
+            while self._exclusive:
+                self._calm.wait()
+            self._exclusive = True
+        try:
+            with self._store.lock:
+                while self._under_way:
+                    self._calm.wait()
+                self._require_open()
+            yield
+        finally:
+            with self._store.lock:
+                self._exclusive = False
+                self._calm.notify_all()
 
     def _write_cached(self, offset: int, view: memoryview) -> None:
         with self._flow:
@@ -227,6 +262,8 @@ class Staged(StagedAttributes):
             for index in range(run):
                 buffer[index * BLOCK : (index + 1) * BLOCK] = self._cache[blocks[at + index]]
             self._write_blocks(blocks[at], buffer)
+            # Given back before the next is asked for: threads that hold buffers and wait for more wait for each other.
+            del buffer
             at += run
 
     def _write_blocks(self, first: int, view: memoryview) -> None:
@@ -235,16 +272,19 @@ class Staged(StagedAttributes):
         with self._growth:
             for start, end in self._windows.gaps(first, first + count):
                 self._grow(start, end)
-        for extent in self._windows.map(first, first + count):
+            with self._store.lock:
+                targets = list(self._windows.map(first, first + count))
+        for extent in targets:
             at = (extent.logical - first) * BLOCK
             self._store.device.write(extent.block * BLOCK, view[at : at + extent.count * BLOCK])
         with self._store.lock:
             self._written.add(first, first + count)
             self._store.data_written = True
-        if self._cache:
-            with self._flow:
-                for block in [b for b in self._cache if first <= b < first + count]:
-                    del self._cache[block]
+        # Also when the cache is empty: a write of a part of one of these blocks may be about to put it there, with the
+        # bytes from before.
+        with self._flow:
+            for block in [b for b in self._cache if first <= b < first + count]:
+                del self._cache[block]
 
     def _grow(self, start: int, end: int) -> None:
         """Allocate blocks for [start, end), and some for what is likely to follow. `_growth` is held; blocks while room
@@ -264,7 +304,7 @@ class Staged(StagedAttributes):
 
     def read(self, offset: int, length: int) -> memoryview:
         """The object's bytes as written so far; short only at its end. Blocks. Raises DeviceError, ChecksumMismatch (of
-        the base)."""
+        the base), StagedFailed (also when it ended meanwhile: its blocks may be another object's by now)."""
         with self._operation(writing=False), self._flow:
             end = min(offset + length, self.size)
             if offset >= end:
@@ -272,16 +312,24 @@ class Staged(StagedAttributes):
             first, last = offset // BLOCK, -(-end // BLOCK)
             buffer = memoryview(bytearray((last - first) * BLOCK))
             self._fill(first, buffer)
+            with self._store.lock:
+                if self._ended:
+                    self._refuse()
             return buffer[offset - first * BLOCK : end - first * BLOCK]
 
     def _fill(self, first: int, buffer: memoryview) -> None:
         """Bytes of whole blocks from cache, device and base; zeros elsewhere (the buffer comes zeroed). `_flow` is
         held."""
         end = first + len(buffer) // BLOCK
-        for start, stop, written in list(self._written.split(first, end)):
+        with self._store.lock:
+            parts = [
+                (start, stop, tuple(self._windows.map(start, stop)) if written else None)
+                for start, stop, written in self._written.split(first, end)
+            ]
+        for start, stop, extents in parts:
             part = buffer[(start - first) * BLOCK : (stop - first) * BLOCK]
-            if written:
-                for extent in self._windows.map(start, stop):
+            if extents is not None:
+                for extent in extents:
                     at = (extent.logical - start) * BLOCK
                     self._store.device.read_into(extent.block * BLOCK, part[at : at + extent.count * BLOCK])
             elif self._base_pin is not None and start * BLOCK < self._base_limit:
@@ -289,6 +337,7 @@ class Staged(StagedAttributes):
                 for done in range(0, wanted, COPY_BYTES):
                     data = self._store.read(self._base_pin, start * BLOCK + done, min(COPY_BYTES, wanted - done))
                     part[done : done + len(data)] = data
+                    del data
         for block, cached in self._cache.items():
             if first <= block < end:
                 buffer[(block - first) * BLOCK : (block - first + 1) * BLOCK] = cached
@@ -297,20 +346,18 @@ class Staged(StagedAttributes):
 
     def seal(self) -> None:
         """Bring everything to the device, checksum it, and reserve what publishing needs, so that publishing can't
-        fail. Blocks. Raises as `write`; idempotent, and undone by the next write."""
-        with self._operation(), self._flow:
-            changes = self._changes
-            if self._sealed_at == changes:
+        fail. Blocks, also for writes that began before; later ones wait. Raises as `write`; idempotent, and undone by
+        the next write."""
+        with self._operation(), self._alone(), self._flow:
+            if self._sealed_at == self._changes:
                 return
-            if self.modified:
+            if self.modified or self._base_pin is None:
                 self._copy_base()
                 self._write_out()
                 checksums = self._finish_checksums()
                 extents = self._finish_extents()
                 self._store.reserve(self, extents, checksums)
-            with self._store.lock:
-                if not self._under_way and self._changes == changes:
-                    self._sealed_at = changes
+            self._sealed_at = self._changes
 
     def _copy_base(self) -> None:
         """Make the rest of the base's bytes the object's own."""
@@ -377,7 +424,6 @@ class Staged(StagedAttributes):
     def end_published(self) -> None:
         """The store has taken the extents over; the caller holds the store's lock."""
         self._ended = self._released = True
-        self._windows = Windows()
         if self._base_pin is not None:
             self._base_pin.release()
 
@@ -394,17 +440,16 @@ class Staged(StagedAttributes):
     def _operation(self, *, writing: bool = True) -> Iterator[None]:
         """One call with I/O: refused after the end or a failure, and noted as the failure if a write raises."""
         with self._store.lock:
-            if self._ended or (writing and self.failed):
-                raise StagedFailed(
-                    f"staged object {self.id} {'has ended' if self._ended else 'failed before'}: what was"
-                    " written is not kept"
-                )
+            if writing:
+                self._require_open()
+            elif self._ended:
+                self._refuse()
             self._active += 1
         try:
             yield
-        except (HcfsError, OSError, MemoryError, ValueError) as error:
+        except Exception as error:
             if writing and not self.failed:
-                self.failed = getattr(error, "errno", None) or 5
+                self.failed = getattr(error, "errno", None) or EIO
             if isinstance(error, DeviceError):
                 self._store.counters.device_errors += 1
             raise
@@ -413,6 +458,15 @@ class Staged(StagedAttributes):
                 self._active -= 1
                 if self.ended:
                     self._release_when_idle()
+
+    def _require_open(self) -> None:
+        if self._ended or self.failed:
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise StagedFailed(
+            f"staged object {self.id} {'has ended' if self._ended else 'failed before'}: what was written is not kept"
+        )
 
 
 assert MAX_GRANULES * 4 < 16 << 20

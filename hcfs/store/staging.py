@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 import time
 
-from hcfs.store.attributes import INTERNAL_XATTR, NAME_MAX, Attributes, Extra, Kind, kind_of
+from hcfs.store.attributes import NAME_MAX, Attributes, Extra, Kind, kind_of
 from hcfs.store.content import Content
 from hcfs.store.errors import (
     IsADirectory,
@@ -31,8 +31,8 @@ LARGE_WRITE_BLOCKS = 256
 """a first write this long, the kernel's largest request, belongs to a large object"""
 
 
-RECORD_MAX = MAX_PAYLOAD - (64 << 10)
-"""bytes of an object's row and names in one transaction"""
+RECORD_MAX = MAX_PAYLOAD - (5 << 20)
+"""bytes of an object's row, so that with all its names and extended attributes it fits a record and a page"""
 
 
 class Staging(Names, Content):
@@ -110,7 +110,7 @@ class Staging(Names, Content):
                 runs = self._allocate(count, wanted, near)
                 if runs is not None:
                     return runs
-                pending = self.space.shares[Share.PENDING] and bool(self.freed)
+                pending = self.settling_blocks > 0
             if pending:
                 self.commit()
                 with self.lock:
@@ -195,11 +195,6 @@ class Staging(Names, Content):
         check_name(name)
         with self.lock:
             self._require_publishable(staged)
-            if not staged.modified and staged.base is not None:
-                raise StagedFailed(
-                    f"staged object {staged.id} is an unmodified view of object {staged.base}: there is"
-                    " nothing to publish"
-                )
             with self.change() as transaction:
                 parent_slot = self._directory(parent)
                 if parent_slot == ROOT_SLOT:
@@ -244,6 +239,10 @@ class Staging(Names, Content):
         if staged.ended or not staged.sealed:
             reason = "has ended" if staged.ended else "isn't sealed"
             raise StagedFailed(f"staged object {staged.id} {reason}: it can't be published")
+        if not staged.modified and staged.base is not None:
+            raise StagedFailed(
+                f"staged object {staged.id} is an unmodified view of object {staged.base}: there is nothing to publish"
+            )
 
     def _row(self, staged: Staged) -> Row:
         if staged.in_place:
@@ -274,18 +273,3 @@ class Staging(Names, Content):
         self._end_staged(staged)
         staged.end_published()
         self.counters.commits += 1
-
-    def adopt_attributes(self, staged: Staged) -> None:
-        """Give the attribute changes of an unmodified view to its base, if that still has a name. Memory only."""
-        with self.lock:
-            if staged.base is None or not self.is_current(staged.base):
-                return
-            if staged.changed_attributes:
-                self.set_attributes(staged.base, **staged.changed_attributes)
-            if staged.xattrs_changed:
-                slot = self.slot(staged.base)
-                extra = self.extra_of(slot)
-                internal = {k: v for k, v in extra.xattrs.items() if k.startswith(INTERNAL_XATTR)}
-                extra.xattrs = dict(staged.extra.xattrs) | internal
-                with self.change() as transaction:
-                    transaction.extra(staged.base, extra)

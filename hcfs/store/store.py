@@ -53,10 +53,7 @@ class Store(Quarantine):
         slots = [
             slot
             for slot in table.slots()
-            if slot < named
-            and parents[slot]
-            and stat.S_ISREG(table.mode[slot])
-            and not table.flags[slot] & quarantined
+            if slot < named and parents[slot] and stat.S_ISREG(table.mode[slot]) and not table.flags[slot] & quarantined
         ]
         slots.sort(key=table.last_access_ns.__getitem__)
         namespaces: dict[int, int] = {}
