@@ -51,13 +51,19 @@ class Content(Durability):
 
     def checksums_of(self, pin: Pin) -> bytes:
         """The pinned object's granule checksums. May block to read them; raises UnreadableGranule."""
-        if isinstance(pin.checksums, tuple):
-            try:
-                pin.checksums = self._read_checksums(*pin.checksums)
-            except DeviceError as error:
-                self.counters.device_errors += 1
-                raise UnreadableGranule(pin.oid, 0, f"its checksums: {error}") from error
-        return pin.checksums
+        source = pin.checksums
+        if isinstance(source, bytes):
+            return source
+        try:
+            found = self._read_checksums(*source)
+        except DeviceError as error:
+            self.counters.device_errors += 1
+            raise UnreadableGranule(pin.oid, 0, f"its checksums: {error}") from error
+        with self.lock:
+            if isinstance(pin.checksums, tuple):
+                pin.checksums = found
+            # Else a checkpoint read them before it began to overwrite the place, perhaps before they were read here.
+            return pin.checksums
 
     def content_crc32c(self, oid: int) -> int:
         """The plain CRC32C of the object's bytes. May block to read its checksums. Raises NoSuchObject,
@@ -81,16 +87,20 @@ class Content(Durability):
         start, end = first * granule_bytes, min((last + 1) * granule_bytes, pin.size)
         checksums = self.checksums_of(pin)
         buffer = self.pool.acquire(-(-(end - start) // BLOCK) * BLOCK)
+        unreadable = ""
         try:
             self._fill(pin, start // BLOCK, buffer)
         except DeviceError as error:
-            if first == last:
-                self.counters.device_errors += 1
-                raise UnreadableGranule(pin.oid, first, str(error)) from error
+            unreadable = str(error)
+        if unreadable and first < last:
+            # Which of them is it? Outside of the except clause, since the error's frames keep the buffer, and the pool
+            # may have no other.
             del buffer
             for granule in range(first, last + 1):
                 self._read_granules(pin, granule, granule)
-            raise UnreadableGranule(pin.oid, first, str(error)) from error
+        if unreadable:
+            self.counters.device_errors += 1
+            raise UnreadableGranule(pin.oid, first, unreadable)
         for granule in range(first, last + 1):
             at = granule * granule_bytes - start
             data = buffer[at : min(at + granule_bytes, end - start)]

@@ -3,6 +3,7 @@ region"."""
 
 from __future__ import annotations
 
+import logging
 import time
 
 from hcfs.device import DeviceError
@@ -16,7 +17,11 @@ from hcfs.store.page import Placed
 from hcfs.store.region import RegionHeader
 from hcfs.store.superblock import BLOCK
 
+log = logging.getLogger(__name__)
+
 TOUCHES_A_RECORD = 4096
+CHECKPOINT_TRIES = 4
+"""checkpoints in a row, each of which more changes came in meanwhile than the new log has room for"""
 
 
 class Durability(Core):
@@ -28,12 +33,15 @@ class Durability(Core):
 
     def commit(self) -> None:
         """Make durable everything that is visible now. Blocks. Raises DeviceError, after which the store is read-only;
-        ReadOnlyStore when it already was and something is pending."""
+        ReadOnlyStore ever after, and when something is pending on a store that is read-only anyway; MetadataFull, after
+        which everything is still pending."""
         with self.commit_lock:
             self._commit()
 
     def _commit(self) -> None:
         with self.lock:
+            if self.stopped:
+                raise ReadOnlyStore(f"{self.device.name} is read-only: {self.state_reason}")
             if not self.queue and not self.freed and not self.data_written:
                 return
             if self.queue:
@@ -50,7 +58,11 @@ class Durability(Core):
                 self.device.flush()
             if payloads:
                 self._append(payloads, first)
-        except DeviceError as error:
+        except MetadataFull:
+            with self.lock:
+                self.queue, self.freed = payloads + self.queue, freed + self.freed
+            raise
+        except Exception as error:
             self.fail_stop(error)
             raise
         with self.lock:
@@ -95,15 +107,27 @@ class Durability(Core):
             self.require_writable()
             try:
                 self._checkpoint()
-            except DeviceError as error:
+            except MetadataFull:
+                raise
+            except Exception as error:
                 self.fail_stop(error)
                 raise
 
     def _checkpoint(self) -> None:
-        """Write the other region. The commit lock is held, so the old region stays as it is."""
+        """Write the other region and make it current. The commit lock is held, so the old region stays as it is.
+
+        Raises MetadataFull with nothing changed; after any other exception the store must stop."""
         self._load_pinned_checksums()
+        for _ in range(CHECKPOINT_TRIES):
+            if self._try_checkpoint():
+                return
+        raise MetadataFull(f"{self.device.name}: the metadata region can't hold the changes made during a checkpoint")
+
+    def _try_checkpoint(self) -> bool:
         number = 1 - self.region
-        generation = self.region_generation + 1
+        # Counted up for every try: frames that one leaves must not verify in the next.
+        self.region_generation += 1
+        generation = self.region_generation
         start = self.superblock.regions[number] * BLOCK
         length = self.superblock.region_blocks * BLOCK
         region_seed = frame.seed(self.superblock.uuid, generation)
@@ -117,17 +141,16 @@ class Durability(Core):
                 self.device, self.superblock.uuid, start, length, generation, log_block * BLOCK, log_block * BLOCK
             )
             with self.lock:
-                since = list(self.since_checkpoint)
-                self.since_checkpoint = None
+                since, self.since_checkpoint = self.since_checkpoint, None
+                if not writer.fits(since):
+                    return False
                 # Of the changes made meanwhile all are written below; those that came in before were in memory when the
                 # pages were made.
                 self.queue = []
                 freed, self.freed = self.freed, []
                 next_serial = self.serial_limit
-            if since and not writer.append(since, checkpoint_seq + 1):
-                raise MetadataFull(
-                    f"{self.device.name}: the metadata region can't hold the changes made during a checkpoint"
-                )
+            if since:
+                writer.append(since, checkpoint_seq + 1)
             if writer.room >= BLOCK:
                 # A frame of the region's former life never verifies here, but a zero block makes the end plain to see.
                 self.device.write(start + writer.at, bytes(BLOCK))
@@ -138,10 +161,11 @@ class Durability(Core):
         finally:
             self.since_checkpoint = None
         with self.lock:
-            self.writer, self.region, self.region_generation = writer, number, generation
+            self.writer, self.region = writer, number
             self._place_checksums(placed)
             self.settle_freed(freed)
             self.counters.checkpoints += 1
+        return True
 
     def _write_pages(self, start: int, length: int, region_seed: int) -> tuple[int, int, list[Placed]]:
         """Write all pages; (bytes written, pages, where each object's checksums stand on the device)."""
@@ -153,7 +177,7 @@ class Durability(Core):
             with self.lock:
                 draft = page.draft(self.index, slot)
             slot = draft.next_slot
-            payload, at = draft.finish(self._read_checksums)
+            payload, at = draft.finish(self._read_or_give_up_checksums)
             payload_at = start + BLOCK + written + frame.HEADER_BYTES
             placed.extend(Placed(p.slot, p.oid, p.generation, payload_at + p.offset) for p in at)
             encoded = frame.encode(FrameType.PAGE, 0, pages, payload, region_seed)
@@ -178,13 +202,23 @@ class Durability(Core):
         self.device.read_into(first, buffer)
         return bytes(buffer[offset - first : offset - first + length])
 
+    def _read_or_give_up_checksums(self, offset: int, length: int) -> bytes:
+        """Checksums from the medium, or zeros where they can't be read: then the object's bytes don't verify any more,
+        which costs that object and not, as a checkpoint that fails would, the whole store."""
+        try:
+            return self._read_checksums(offset, length)
+        except DeviceError as error:
+            self.counters.device_errors += 1
+            log.warning("the checksums of an object can't be read, so its content is lost: %s", error)
+            return bytes(length)
+
     def _load_pinned_checksums(self) -> None:
         """Pins may point at checksums in the region that is about to be overwritten."""
         with self.lock:
             pins = self.pins()
         for pin in pins:
             if isinstance(pin.checksums, tuple):
-                pin.checksums = self._read_checksums(*pin.checksums)
+                pin.checksums = self._read_or_give_up_checksums(*pin.checksums)
 
     def _place_checksums(self, placed: list[Placed]) -> None:
         table = self.index.table

@@ -32,6 +32,7 @@ class Frame:
     sequence: int
     payload: memoryview
     end: int
+    crc: int
 
 
 def seed(uuid: UUID, generation: int) -> int:
@@ -44,12 +45,13 @@ def padded(length: int) -> int:
     return (HEADER_BYTES + length + 7) & ~7
 
 
-def encode(kind: FrameType, flags: int, sequence: int, payload: bytes | bytearray, region_seed: int) -> bytes:
-    """The frame's bytes, a multiple of 8."""
+def encode(kind: FrameType, flags: int, sequence: int, payload: bytes | bytearray, start: int) -> bytes:
+    """The frame's bytes, a multiple of 8. start: what the checksum continues: the region's seed, or within a batch the
+    checksum of the frame before."""
     if not 0 < len(payload) <= MAX_PAYLOAD:
         raise ValueError(f"a frame holds 1 to {MAX_PAYLOAD} bytes, not {len(payload)}")
     head = HEADER.pack(len(payload), kind, flags, sequence, 0, 0)[:_CHECKED_BYTES]
-    crc = crc32c(payload, crc32c(head, region_seed))
+    crc = crc32c(payload, crc32c(head, start))
     return (head + struct.pack("<II", crc, 0) + payload).ljust(padded(len(payload)), b"\0")
 
 
@@ -63,8 +65,13 @@ def peek(buffer: memoryview, offset: int) -> tuple[int, int, int, int] | None:
     return length, kind, flags, sequence
 
 
-def decode(buffer: memoryview, offset: int, region_seed: int) -> Frame | None:
-    """The frame at `offset`, or None when there is none that verifies within the buffer."""
+def checksum(encoded: bytes) -> int:
+    """The checksum in a frame's bytes."""
+    return int(HEADER.unpack_from(encoded)[4])
+
+
+def decode(buffer: memoryview, offset: int, start: int) -> Frame | None:
+    """The frame at `offset`, or None when there is none that verifies within the buffer; `start` as in `encode`."""
     plausible = peek(buffer, offset)
     if plausible is None:
         return None
@@ -72,7 +79,7 @@ def decode(buffer: memoryview, offset: int, region_seed: int) -> Frame | None:
     if offset + HEADER_BYTES + length > len(buffer):
         return None
     payload = buffer[offset + HEADER_BYTES : offset + HEADER_BYTES + length]
-    crc = crc32c(payload, crc32c(buffer[offset : offset + _CHECKED_BYTES], region_seed))
+    crc = crc32c(payload, crc32c(buffer[offset : offset + _CHECKED_BYTES], start))
     if crc != HEADER.unpack_from(buffer, offset)[4]:
         return None
-    return Frame(kind, flags, sequence, payload, offset + padded(length))
+    return Frame(kind, flags, sequence, payload, offset + padded(length), crc)

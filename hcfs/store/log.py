@@ -13,12 +13,12 @@ from hcfs.store.superblock import BLOCK
 
 def encode_batch(payloads: Sequence[bytes | bytearray], first_sequence: int, region_seed: int) -> bytes:
     """A batch's bytes: whole blocks."""
-    parts = [
-        frame.encode(
-            FrameType.TRANSACTION, FIRST_IN_BATCH if index == 0 else 0, first_sequence + index, payload, region_seed
-        )
-        for index, payload in enumerate(payloads)
-    ]
+    parts: list[bytes] = []
+    flags, start = FIRST_IN_BATCH, region_seed
+    for index, payload in enumerate(payloads):
+        encoded = frame.encode(FrameType.TRANSACTION, flags, first_sequence + index, payload, start)
+        parts.append(encoded)
+        flags, start = 0, frame.checksum(encoded)
     batch = b"".join(parts)
     return batch.ljust(-(-len(batch) // BLOCK) * BLOCK, b"\0")
 
@@ -48,12 +48,16 @@ class LogWriter:
         """Whether the log takes more than half of its room."""
         return self.at - self.begin > (self._length - self.begin) // 2
 
+    def fits(self, payloads: Sequence[bytes | bytearray]) -> bool:
+        """Whether there is room for a batch of these."""
+        return sum(frame.padded(len(payload)) for payload in payloads) <= self.room // BLOCK * BLOCK
+
     def append(self, payloads: Sequence[bytes | bytearray], first_sequence: int) -> bool:
         """Write a batch behind the last one, without a flush; False, and nothing written, when it doesn't fit. Blocks;
         raises DeviceError."""
-        batch = encode_batch(payloads, first_sequence, self._seed)
-        if len(batch) > self.room:
+        if not self.fits(payloads):
             return False
+        batch = encode_batch(payloads, first_sequence, self._seed)
         self._device.write(self._start + self.at, batch)
         self.at += len(batch)
         return True

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crc32c import crc32c
 
-from hcfs.device import BlockDevice
+from hcfs.device import BlockDevice, DeviceError
 from hcfs.store import frame as frames
 from hcfs.store.frame import FIRST_IN_BATCH, Frame, FrameType
 from hcfs.store.superblock import BLOCK, Superblock
@@ -18,6 +18,9 @@ _FIELDS = struct.Struct("<8s16sQQQQQQQ")
 _CRC = struct.Struct("<I")
 assert _FIELDS.size == 80, "docs/format.md gives the fields 80 bytes"
 _WINDOW = 1 << 20
+UNREADABLE_MAX = 16
+"""blocks of the log that can't be read before the whole region is given up: a drive that answers each read only after a
+timeout mustn't hold up a mount for hours"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,8 @@ class RegionReader:
         self._superblock = superblock
         self._at = self._end = 0
         self._buffer = memoryview(b"")
+        self._narrow_until = 0
+        """before this position only what is asked for is read, since a whole window couldn't be"""
 
     def header(self) -> RegionHeader | None:
         """The region's header, or None. Raises DeviceError."""
@@ -85,15 +90,26 @@ class RegionReader:
     def read(self, offset: int, length: int) -> memoryview:
         """Any bytes of the region, at most 16 MiB and a window. Raises DeviceError."""
         if not (self._at <= offset and offset + length <= self._end):
-            first = offset // BLOCK * BLOCK
-            last = min(self.length, max(first + _WINDOW, -(-(offset + length) // BLOCK) * BLOCK))
-            buffer = memoryview(bytearray(last - first))
-            self._device.read_into(self.start + first, buffer)
+            first, needed = offset // BLOCK * BLOCK, -(-(offset + length) // BLOCK) * BLOCK
+            last = needed if first < self._narrow_until else min(self.length, max(first + _WINDOW, needed))
+            try:
+                buffer = self._read(first, last)
+            except DeviceError:
+                if last == needed:
+                    raise
+                self._narrow_until, last = last, needed
+                buffer = self._read(first, last)
             self._buffer, self._at, self._end = buffer, first, last
         return self._buffer[offset - self._at : offset - self._at + length]
 
-    def frame(self, offset: int, region_seed: int) -> Frame | None:
-        """The frame at `offset`, if it verifies; its `end` counts from the region's start."""
+    def _read(self, first: int, last: int) -> memoryview:
+        buffer = memoryview(bytearray(last - first))
+        self._device.read_into(self.start + first, buffer)
+        return buffer
+
+    def frame(self, offset: int, start: int) -> Frame | None:
+        """The frame at `offset`, if it verifies from `start` on (see `frame.encode`); its `end` counts from the
+        region's start. Raises DeviceError."""
         if offset + frames.HEADER_BYTES > self.length:
             return None
         head = self.read(offset, frames.HEADER_BYTES)
@@ -103,10 +119,10 @@ class RegionReader:
         total = frames.padded(plausible[0])
         if offset + total > self.length:
             return None
-        found = frames.decode(self.read(offset, total), 0, region_seed)
+        found = frames.decode(self.read(offset, total), 0, start)
         if found is None:
             return None
-        return Frame(found.type, found.flags, found.sequence, found.payload, offset + found.end)
+        return replace(found, end=offset + found.end)
 
     def pages(self, header: RegionHeader) -> Iterator[tuple[int, Frame | None]]:
         """(device offset of the payload, page frame) for each page of the checkpoint; a None frame ends it early:
@@ -138,7 +154,8 @@ class LogDamage:
 
 
 class LogScan:
-    """Iterates over a log's transactions; after that says where the log ends and what was damaged."""
+    """Iterates over a log's transactions; after that says where the log ends and what was damaged. Raises DeviceError
+    when too much can't be read."""
 
     def __init__(self, reader: RegionReader, header: RegionHeader) -> None:
         self._reader = reader
@@ -149,49 +166,82 @@ class LogScan:
         self.torn = False
         """the log ends in a batch that was begun and isn't whole"""
         self.damage: list[LogDamage] = []
+        self.unreadable: set[int] = set()
+        """blocks, from the region's start, that the device couldn't read"""
 
     def __iter__(self) -> Iterator[Frame]:
         at = self.end
+        tear: int | None = None
+        """where the last batch stops to make sense"""
         while at + BLOCK <= self._reader.length:
             expected = self.next_sequence
-            found = self._reader.frame(at, self._seed)
-            if not (
-                found
-                and found.type == FrameType.TRANSACTION
-                and found.flags & FIRST_IN_BATCH
-                and found.sequence == expected
-            ):
+            found = self._frame(at, self._seed)
+            if not (found and self._begins_batch(found) and found.sequence == expected):
                 resumed = self._search(at, expected)
                 if resumed is None:
-                    head = frames.peek(self._reader.read(at, frames.HEADER_BYTES), 0)
-                    self.torn = head is not None and bool(head[2] & FIRST_IN_BATCH) and head[3] == expected
+                    self.torn = tear is not None or self._is_begun(at, expected)
                     return
                 offset, sequence = resumed
-                self.damage.append(LogDamage(expected, sequence, self._reader.start + at, offset - at))
-                self.next_sequence, at = sequence, offset
+                lost_from = at if tear is None else tear
+                self.damage.append(LogDamage(expected, sequence, self._reader.start + lost_from, offset - lost_from))
+                self.next_sequence, at, tear = sequence, offset, None
                 continue
             while found is not None:
                 yield found
                 self.next_sequence += 1
-                at = found.end
-                found = self._next_in_batch(at)
+                at, last_crc = found.end, found.crc
+                found = self._next_in_batch(at, last_crc)
             # The batch's last frame, or a tear inside the batch: either way the next batch starts at a block boundary.
             # After a tear there is none with the expected number, and the search decides which of the two ends this is.
+            tear = at if at % BLOCK and self._length_at(at) else None
             at = -(-at // BLOCK) * BLOCK
             self.end = at
 
-    def _next_in_batch(self, at: int) -> Frame | None:
-        found = self._reader.frame(at, self._seed)
+    def _frame(self, at: int, start: int) -> Frame | None:
+        """The frame there; None also where it can't be read."""
+        try:
+            return self._reader.frame(at, start)
+        except DeviceError as error:
+            self._note_unreadable(at, error)
+            return None
+
+    def _note_unreadable(self, at: int, error: DeviceError) -> None:
+        self.unreadable.add(at // BLOCK)
+        if len(self.unreadable) > UNREADABLE_MAX:
+            raise error
+
+    def _head(self, at: int) -> tuple[int, int, int, int] | None:
+        try:
+            return frames.peek(self._reader.read(at, frames.HEADER_BYTES), 0)
+        except DeviceError as error:
+            self._note_unreadable(at, error)
+            return None
+
+    @staticmethod
+    def _begins_batch(found: Frame) -> bool:
+        return found.type == FrameType.TRANSACTION and bool(found.flags & FIRST_IN_BATCH)
+
+    def _is_begun(self, at: int, expected: int) -> bool:
+        """Whether the header of a batch with the expected number is there."""
+        head = self._head(at)
+        return head is not None and bool(head[2] & FIRST_IN_BATCH) and head[3] == expected
+
+    def _length_at(self, at: int) -> int:
+        """The length that a frame's header at `at` gives; 0, as in the zeros behind a batch's last frame, for none."""
+        return int.from_bytes(self._reader.read(at, 4), "little") if at + 4 <= self._reader.length else 0
+
+    def _next_in_batch(self, at: int, last_crc: int) -> Frame | None:
+        found = self._frame(at, last_crc)
         if found is None or found.type != FrameType.TRANSACTION or found.flags & FIRST_IN_BATCH:
             return None
         return found if found.sequence == self.next_sequence else None
 
     def _search(self, at: int, expected: int) -> tuple[int, int] | None:
-        """The next batch behind `at` that verifies and comes later: (offset, sequence)."""
-        for offset in range(at + BLOCK, self._reader.length - BLOCK + 1, BLOCK):
-            head = frames.peek(self._reader.read(offset, frames.HEADER_BYTES), 0)
-            if head is None or head[1] != FrameType.TRANSACTION or not head[2] & FIRST_IN_BATCH or head[3] < expected:
+        """The next batch at or behind `at` that verifies and comes later: (offset, sequence)."""
+        for offset in range(at, self._reader.length - BLOCK + 1, BLOCK):
+            head = self._head(offset)
+            if head is None or head[1] != FrameType.TRANSACTION or not head[2] & FIRST_IN_BATCH or head[3] <= expected:
                 continue
-            if self._reader.frame(offset, self._seed) is not None:
+            if self._frame(offset, self._seed) is not None:
                 return offset, head[3]
         return None
