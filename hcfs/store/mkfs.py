@@ -114,7 +114,8 @@ def format_device(
     device.write(start + (1 + checkpoint_blocks) * BLOCK, zeros)
     header = RegionHeader(1, 0, len(encoded), 1 + checkpoint_blocks, 1, 1, now)
     device.write(start, header.encode(superblock))
-    device.write(superblock.regions[1] * BLOCK, zeros)
+    # An older state, without anything in it: so a region whose header isn't valid is always a damaged one.
+    device.write(superblock.regions[1] * BLOCK, RegionHeader(0, 0, 0, 1, 0, 1, now).encode(superblock))
     device.flush()
     write_copies(device, superblock)
     return superblock

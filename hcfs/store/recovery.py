@@ -4,6 +4,7 @@ crash leaves"."""
 from __future__ import annotations
 
 import logging
+import secrets
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -23,6 +24,8 @@ from hcfs.store.tree import ROOT_SLOT
 
 log = logging.getLogger(__name__)
 
+GENERATION_SKIP = 1 << 32
+
 
 @dataclass(slots=True)
 class Replayed:
@@ -37,6 +40,8 @@ class Replayed:
     transactions: int
     torn: bool
     damage: list[LogDamage]
+    last_generation: int
+    """the highest of both regions' valid headers"""
     problems: list[str] = field(default_factory=list)
     """sentences; empty when the state is exact"""
 
@@ -69,11 +74,19 @@ def replay(device: BlockDevice, superblock: Superblock, number: int) -> Replayed
                 transactions += 1
     except (CorruptMetadata, DeviceError) as error:
         return f"metadata region {number} (generation {header.generation}) can't be read: {error}"
-    replayed = Replayed(number, header, index, scan.next_sequence, scan.end, transactions, scan.torn, scan.damage)
+    replayed = Replayed(
+        *(number, header, index, scan.next_sequence, scan.end, transactions, scan.torn, scan.damage),
+        last_generation=header.generation,
+    )
     for damage in scan.damage:
         replayed.problems.append(
             f"{damage.bytes} bytes of the metadata log at {damage.offset} are damaged: transactions"
             f" {damage.first} to {damage.end - 1} are lost"
+        )
+    if scan.unreadable:
+        replayed.problems.append(
+            f"{len(scan.unreadable)} blocks of the log of metadata region {number} can't be read: transactions from"
+            f" {scan.next_sequence} on may be lost"
         )
     index.table.rebuild_free_slots()
     return replayed
@@ -91,15 +104,20 @@ def current(device: BlockDevice, superblock: Superblock) -> Replayed:
             continue
         if header is not None:
             headers.append((header.generation, number))
-    for _, number in sorted(headers, reverse=True):
+        else:
+            refused.append(f"metadata region {number} has no valid header")
+    for generation, number in sorted(headers, reverse=True):
         result = replay(device, superblock, number)
         if isinstance(result, Replayed):
-            result.problems.extend(f"{reason}; the older region is used" for reason in refused)
+            result.last_generation = max(headers)[0]
+            result.problems.extend(
+                f"{reason}; region {number} (generation {generation}) is used, which may be older" for reason in refused
+            )
             return result
         refused.append(result)
-    reasons = "; ".join(refused) or "no metadata region has a valid header"
     raise CorruptMetadata(
-        f"{device.name}: the metadata can't be recovered ({reasons}); 'hcfs mkfs --force' makes an empty store of it"
+        f"{device.name}: the metadata can't be recovered ({'; '.join(refused)});"
+        " 'hcfs mkfs --force' makes an empty store of it"
     )
 
 
@@ -107,42 +125,61 @@ def tidy(superblock: Superblock, state: Replayed) -> list[int]:
     """Check what a sound state always fulfils and mend it where it can be: ids of objects to drop. Adds to
     `state.problems`."""
     index = state.index
-    table, tree = index.table, index.tree
+    table = index.table
     if table.slot(ROOT_ID) != ROOT_SLOT or kind_of(table.mode[ROOT_SLOT]) is not Kind.DIRECTORY:
         raise CorruptMetadata(
             "the root directory is missing from the metadata: 'hcfs mkfs --force' makes an empty store of the device"
         )
-    doomed: list[int] = []
+    doomed = _unreachable(index)
+    state.problems.extend(f"object {oid} has no name that leads to it from the root" for oid in doomed)
     runs: list[tuple[int, int, int]] = []
     start, end = superblock.data_start, superblock.data_start + superblock.data_blocks
+    lost = set(doomed)
     for slot in table.slots():
-        oid = table.id[slot]
-        quarantined = table.flags[slot] & Flags.QUARANTINED
-        if slot != ROOT_SLOT and not quarantined and not tree.names(slot):
-            state.problems.append(f"object {oid} has no name")
+        oid, extents = table.id[slot], table.extents(slot)
+        if oid in lost:
+            continue
+        if any(extent.block < start or extent.block + extent.count > end for extent in extents):
+            state.problems.append(f"object {oid} has an extent outside the data area")
+            lost.add(oid)
             doomed.append(oid)
             continue
-        for extent in table.extents(slot):
-            if extent.block < start or extent.block + extent.count > end:
-                state.problems.append(f"object {oid} has an extent outside the data area")
-                doomed.append(oid)
-                break
-            runs.append((extent.block, extent.count, oid))
+        runs.extend((extent.block, extent.count, oid) for extent in extents)
     runs.sort()
-    doomed_set = set(doomed)
     last_end, last_oid = 0, 0
     for block, count, oid in runs:
-        if block < last_end and oid not in doomed_set and last_oid not in doomed_set:
+        if oid in lost:
+            continue
+        if block < last_end:
             # The younger object was allocated when the older one's record of being freed was lost.
-            older = min((last_oid, oid), key=lambda o: table.generation[table.slot(o)])
-            state.problems.append(
-                f"object {older} and object {oid if older == last_oid else last_oid} claim the same blocks"
-            )
-            doomed_set.add(older)
+            older, younger = sorted((last_oid, oid), key=lambda o: table.generation[table.slot(o)])
+            state.problems.append(f"object {older} and object {younger} claim the same blocks")
+            lost.add(older)
             doomed.append(older)
-        if block + count > last_end:
-            last_end, last_oid = block + count, oid
+            if older == oid:
+                continue
+        last_end, last_oid = block + count, oid
     return doomed
+
+
+def _unreachable(index: Index) -> list[int]:
+    """Ids of the objects that no path from the root leads to, quarantined ones apart. Where records are missing,
+    directories can also lie in each other."""
+    table, tree = index.table, index.tree
+    reached = {ROOT_SLOT}
+    directories = [ROOT_SLOT]
+    for directory in directories:
+        for slot in tree.children.get(directory, {}).values():
+            if slot in tree.children and slot not in reached:
+                reached.add(slot)
+                directories.append(slot)
+    return [
+        table.id[slot]
+        for slot in table.slots()
+        if slot != ROOT_SLOT
+        and not table.flags[slot] & Flags.QUARANTINED
+        and not any(parent in reached for parent, _ in tree.names(slot))
+    ]
 
 
 def build_space(superblock: Superblock, index: Index) -> Space:
@@ -185,8 +222,7 @@ class UnrecoveredStore:
         """Replay the metadata; the store that it amounts to. Blocks. Raises CorruptMetadata, DeviceError,
         ReadOnlyStore.
 
-        Flushes the device unless `read_only`; writes only if the log was damaged in the middle: then a fresh
-        checkpoint."""
+        Flushes the device unless `read_only`; writes only if metadata was damaged: then a fresh checkpoint."""
         superblock, device = self.superblock, self._device
         unknown = superblock.ro_compat & ~KNOWN_RO_COMPAT
         if unknown and not read_only:
@@ -214,7 +250,9 @@ class UnrecoveredStore:
             space,
             writer=writer,
             region=state.region,
-            region_generation=state.header.generation,
+            # A crash may have left frames of a checkpoint that never became current, and a damaged region those of one
+            # that did. Their generation is not to be used again.
+            region_generation=state.last_generation + secrets.randbelow(GENERATION_SKIP),
             next_sequence=state.next_sequence,
             state="read-only" if writer is None else degraded,
             state_reason="; ".join(problems) or ("mounted read-only" if writer is None else ""),
@@ -225,7 +263,7 @@ class UnrecoveredStore:
             # What was read may still be in a volatile cache, written by a process that died before its flush. Blocks
             # that it frees are given out from now on, so it must be durable first.
             device.flush()
-        if writer is not None and (doomed or state.damage):
+        if writer is not None and (doomed or state.problems):
             store.drop_lost(doomed)
             store.checkpoint()
         return store
