@@ -27,7 +27,8 @@ from hcfs.store.items import Transaction
 from hcfs.store.table import ROW_BYTES, Row
 from hcfs.store.tree import ROOT_SLOT
 
-LINK_MAX = 65_000
+LINK_MAX = 4000
+"""names of one object: with the longest names they take 4 MiB of a checkpoint's page, or of the record that drops it"""
 XATTR_NAME_MAX = 255
 XATTR_VALUE_MAX = 65_536
 EXTRA_MAX = 1 << 18

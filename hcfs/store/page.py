@@ -18,6 +18,7 @@ _COLUMNS_32 = ("mode", "uid", "gid", "flags", "crc")
 _COLUMNS_64 = ("size", "atime_ns", "mtime_ns", "ctime_ns", "generation", "last_access_ns")
 PAGE_ROWS = 1024
 PAGE_BYTES = 1 << 20
+"""a page ends before a row that would make it longer; a single longer row has a page of its own"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,29 +68,31 @@ def draft(index: Index, first_slot: int) -> PageDraft:
     budget = PAGE_BYTES
     slots: list[int] = []
     slot = first_slot
-    while slot < len(table) and len(slots) < PAGE_ROWS and budget > 0:
+    while slot < len(table) and len(slots) < PAGE_ROWS:
         if not table.id[slot]:
             slot += 1
             continue
         own_names = tree.names(slot)
         name = own_names[0][1] if own_names else b""
-        parents.append(table.id[own_names[0][0]] if own_names else 0)
         own_extents = table.extents(slot)
         extra = table.extra.get(slot, b"")
         if len(own_names) > 1:
             extra += Extra(links=[(table.id[parent], link) for parent, link in own_names[1:]]).encode()
         granules = table.granules(slot)
+        budget -= ROW_BYTES + len(name) + len(own_extents) * EXTENT_BYTES + len(extra)
+        budget -= granules * 4 if granules > 1 else 0
+        if budget < 0 and slots:
+            break
+        parents.append(table.id[own_names[0][0]] if own_names else 0)
         if granules > 1:
             recent = table.tables.get(slot)
             checksums.append(recent if recent is not None else (table.table_at[slot], granules * 4))
             owners.append((slot, table.id[slot], table.generation[slot]))
-            budget -= granules * 4
         for column, length in zip(lengths, (len(name), len(own_extents), granules, len(extra)), strict=True):
             column.append(length)
         names += name
         extents += encode_extents(own_extents)
         extras += extra
-        budget -= len(name) + len(own_extents) * EXTENT_BYTES + len(extra) + ROW_BYTES
         slots.append(slot)
         slot += 1
     parts = [_HEAD.pack(len(slots), 0)]
