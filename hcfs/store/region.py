@@ -17,6 +17,9 @@ MAGIC = b"HCFSREGN"
 _FIELDS = struct.Struct("<8s16sQQQQQQQ")
 _CRC = struct.Struct("<I")
 assert _FIELDS.size == 80, "docs/format.md gives the fields 80 bytes"
+_SECTOR = 512
+"""what a crash can't tear: the fields and their checksum lie in the first one, so a header that doesn't verify is
+damaged, and not a checkpoint's that was interrupted"""
 _WINDOW = 1 << 20
 UNREADABLE_MAX = 16
 """blocks of the log that can't be read before the whole region is given up: a drive that answers each read only after a
@@ -46,13 +49,14 @@ class RegionHeader:
             ),
             *(self.pages, self.next_serial, self.written_ns),
         )
-        body = fields.ljust(BLOCK - _CRC.size, b"\0")
-        return body + _CRC.pack(crc32c(body))
+        body = fields.ljust(_SECTOR - _CRC.size, b"\0")
+        return (body + _CRC.pack(crc32c(body))).ljust(BLOCK, b"\0")
 
 
 def decode_header(block: bytes | memoryview, superblock: Superblock) -> RegionHeader | None:
     """The header in a block, or None when it doesn't verify or belongs to another store."""
-    if bytes(block[: len(MAGIC)]) != MAGIC or crc32c(block[: BLOCK - 4]) != _CRC.unpack_from(block, BLOCK - 4)[0]:
+    body = block[: _SECTOR - _CRC.size]
+    if bytes(body[: len(MAGIC)]) != MAGIC or crc32c(body) != _CRC.unpack_from(block, len(body))[0]:
         return None
     _, uuid, *rest = _FIELDS.unpack_from(block)
     header = RegionHeader(*rest)

@@ -1,0 +1,243 @@
+"""Legal states after a crash, and what a store must be in each of them.
+
+Between two flushes any subset of the outstanding writes may have reached the medium, each of them possibly torn at 512
+bytes (docs/format.md, "Assumptions about the medium"). The model is the one of ALICE (Pillai et al., OSDI 2014) and
+CrashMonkey (Mohan et al., OSDI 2018).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from harness import snapshots, workloads
+from harness.overlay import OverlayDevice
+from harness.recording import Epoch, Event, Mark, RecordingDevice, Write, epochs
+from harness.snapshots import Snapshot
+from harness.workloads import Session, Step
+from hcfs.errors import HcfsError
+from hcfs.store.check import check
+
+SECTOR = 512
+EXHAUSTIVE = 10
+"""outstanding writes up to which every subset is tried"""
+
+Patches = list[tuple[int, bytes]]
+TEARS = 6
+"""ways to tear each write that are tried with all, none and some of the others"""
+
+
+class CrashFinding(AssertionError):
+    """A crash state in which a promise is broken."""
+
+
+def torn(write: Write, chance: random.Random, way: int) -> Patches:
+    """Some of a write's sectors: a prefix, a suffix, all but one, one, or any."""
+    sectors = len(write.data) // SECTOR
+    if way == 0:
+        chosen = set(range(chance.randrange(1, sectors)))
+    elif way == 1:
+        chosen = set(range(chance.randrange(1, sectors), sectors))
+    elif way == 2:
+        chosen = set(range(sectors)) - {chance.randrange(sectors)}
+    elif way == 3:
+        chosen = {chance.randrange(sectors)}
+    else:
+        chosen = {sector for sector in range(sectors) if chance.random() < 0.5}
+    patches: Patches = []
+    for sector in sorted(chosen):
+        at = sector * SECTOR
+        if patches and patches[-1][0] + len(patches[-1][1]) == write.offset + at:
+            patches[-1] = (patches[-1][0], patches[-1][1] + write.data[at : at + SECTOR])
+        else:
+            patches.append((write.offset + at, write.data[at : at + SECTOR]))
+    return patches
+
+
+def states(writes: Sequence[Write], chance: random.Random, budget: int) -> Iterator[Patches]:
+    """Up to `budget` states that a crash can leave of outstanding writes: all subsets of whole writes where there are
+    few, a sample where there are many, then torn ones. No two are the same."""
+    count = len(writes)
+    seen: set[tuple[tuple[int, bytes], ...]] = set()
+
+    def new(patches: Patches) -> bool:
+        key = tuple(patches)
+        if key in seen:
+            return False
+        seen.add(key)
+        return True
+
+    def subset(chosen: int) -> Patches:
+        return [(write.offset, write.data) for index, write in enumerate(writes) if chosen >> index & 1]
+
+    whole = (1 << count) - 1
+    if count <= EXHAUSTIVE:
+        subsets: Iterator[int] = iter(range(1 << count))
+    else:
+        prefixes = [(1 << length) - 1 for length in range(count + 1)]
+        lonely = [1 << index for index in range(count)] + [whole ^ 1 << index for index in range(count)]
+        some = (chance.getrandbits(count) for _ in range(budget))
+        subsets = iter([*prefixes, *lonely, *some])
+    left = budget
+    for chosen in subsets:
+        if left <= budget // 3 and count > EXHAUSTIVE:
+            break
+        patches = subset(chosen)
+        if new(patches):
+            yield patches
+            left -= 1
+    order = [(index, way) for index in range(count) for way in range(TEARS)]
+    chance.shuffle(order)
+    for index, way in order:
+        for others in (0, whole, chance.getrandbits(count)):
+            if left <= 0:
+                return
+            before = subset(others & ((1 << index) - 1))
+            behind = subset(others & ~((2 << index) - 1))
+            patches = before + torn(writes[index], chance, way) + behind
+            if new(patches):
+                yield patches
+                left -= 1
+
+
+@dataclass(slots=True)
+class Done:
+    """Marks in the journal: the state's number, and whether it is known to be durable."""
+
+    state: int
+    durable: bool
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a campaign did."""
+
+    runs: int = 0
+    epochs: int = 0
+    states: int = 0
+    recoveries_that_wrote: int = 0
+    states_of_recoveries: int = 0
+    second_lives: int = 0
+    most_outstanding: int = 0
+
+    def add(self, other: Tally) -> None:
+        for name in self.__slots__:
+            merge = max if name == "most_outstanding" else int.__add__
+            setattr(self, name, merge(getattr(self, name), getattr(other, name)))
+
+
+@dataclass(slots=True)
+class Run:
+    """A recorded run: what the device saw, and every state that the store had."""
+
+    image: bytes
+    journal: list[Event]
+    snapshots: list[Snapshot]
+    content: dict[int, bytes] = field(default_factory=dict)
+
+
+def record(image: bytes, steps: Sequence[Step], seed: int) -> Run:
+    """Do the steps on a store that starts as `image`, then commit. Every step is one transaction at most."""
+    device = RecordingDevice.over(image)
+    session = Session(workloads.open_store(device), random.Random(seed))
+    taken = [session.snapshot()]
+    device.mark(Done(0, durable=True))
+    for step in [*steps, ("commit",)]:
+        session.do(str(step[0]), *step[1:])
+        now = session.snapshot()
+        if now != taken[-1]:
+            taken.append(now)
+            device.mark(Done(len(taken) - 1, durable=False))
+        if step[0] in ("commit", "checkpoint"):
+            device.mark(Done(len(taken) - 1, durable=True))
+    return Run(image, device.journal, taken, session.content)
+
+
+def explore(
+    run: Run, chance: random.Random, budget: int, *, thorough: float = 0.02, lives: int = 0, first_epoch: int = 0
+) -> Tally:
+    """Recover every state that a crash of the run can leave, `budget` an epoch, and check it. Raises CrashFinding.
+
+    thorough: part of the states that are also checked by fsck and written to again. lives: so many states, chosen at
+    random, are lived on in: a further run on each, explored as well."""
+    tally = Tally(runs=1)
+    medium = bytearray(run.image)
+    heirs: list[bytes] = []
+    for epoch in epochs(run.journal):
+        low, high = _bounds(epoch)
+        allowed = run.snapshots[low : high + 1]
+        tally.epochs += 1
+        tally.most_outstanding = max(tally.most_outstanding, len(epoch.writes))
+        for patches in states(epoch.writes, chance, budget) if epoch.number >= first_epoch else ():
+            tally.states += 1
+            device = OverlayDevice(medium, patches)
+            try:
+                _check(device, allowed, chance, tally, thorough=chance.random() < thorough)
+            except Exception as error:
+                where = [(offset, len(data)) for offset, data in patches]
+                raise CrashFinding(f"epoch {epoch.number}, of the outstanding writes only {where}: {error}") from error
+            if lives and chance.random() < 0.01:
+                heirs.append(OverlayDevice(medium, patches).materialise())
+        for write in epoch.writes:
+            medium[write.offset : write.offset + len(write.data)] = write.data
+    chance.shuffle(heirs)
+    for heir in heirs[:lives]:
+        tally.second_lives += 1
+        again = record(heir, workloads.random_steps(chance, 12), chance.getrandbits(32))
+        tally.add(explore(again, chance, budget, thorough=thorough, lives=lives - 1))
+    return tally
+
+
+def _bounds(epoch: Epoch) -> tuple[int, int]:
+    """Numbers of the oldest and the newest state that a crash in the epoch may leave."""
+    before = [mark for mark in epoch.marks_before if isinstance(mark, Done)]
+    low = max((mark.state for mark in before if mark.durable), default=0)
+    high = max((mark.state for mark in [*before, *epoch.marks_within] if isinstance(mark, Done)), default=0)
+    return low, high
+
+
+def _check(
+    device: OverlayDevice, allowed: Sequence[Snapshot], chance: random.Random, tally: Tally, *, thorough: bool
+) -> None:
+    store = workloads.open_store(device)
+    assert store.state == "ok", f"the store comes up {store.state}: {store.state_reason}"
+    found = snapshots.take(store)
+    assert found in allowed, "the state is none that the store had:\n" + allowed[-1].difference(found)
+    snapshots.check_space(store)
+    if device.wrote:
+        tally.recoveries_that_wrote += 1
+        again = workloads.open_store(OverlayDevice(device.materialise(), []))
+        assert snapshots.take(again) == found, "a second recovery changes the state"
+    if not thorough:
+        return
+    report = check(device, data=True)
+    assert report.clean, f"fsck finds {report.problems}"
+    session = Session(store, chance)
+    session.do("write", b"kv/fresh", 5000)
+    session.do("commit")
+    expected = session.snapshot()
+    again = workloads.open_store(device)
+    assert again.state == "ok", f"after a commit the store comes up {again.state}: {again.state_reason}"
+    assert snapshots.take(again) == expected, "what was committed after the crash isn't there at the next mount"
+
+
+def explore_recovery(device: OverlayDevice, chance: random.Random, budget: int, accept: object) -> int:
+    """Crash a recovery that writes, at every epoch of its own; the number of states. `accept(store)` raises where the
+    state that the next recovery finds is wrong."""
+    base = device.materialise()
+    first = OverlayDevice(base, [])
+    workloads.open_store(first)
+    medium, count = bytearray(base), 0
+    for epoch in epochs(first.journal):
+        for patches in states(epoch.writes, chance, budget):
+            count += 1
+            store = workloads.open_store(OverlayDevice(medium, patches))
+            assert callable(accept)
+            accept(store)
+        for write in epoch.writes:
+            medium[write.offset : write.offset + len(write.data)] = write.data
+    return count
+
+
+__all__ = ["CrashFinding", "Done", "HcfsError", "Mark", "Run", "Tally", "explore", "explore_recovery", "record"]
