@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
-from store.rig import GRANULE, again, check_space, content, get, named, namespace, new_store, put, stage
+from store.rig import GRANULE, again, check_space, content, get, named, namespace, new_store, stage
 
-from hcfs.store import BLOCK, Staged, Store
-from hcfs.store.errors import StagedFailed
+from hcfs.store import BLOCK, Staged
 
 TOP = 5 * GRANULE + 1234
 EDGES = (0, 1, 511, BLOCK - 1, BLOCK, BLOCK + 1, GRANULE - 1, GRANULE, GRANULE + 1, 2 * GRANULE, TOP)
