@@ -52,6 +52,9 @@ def test_the_mount_stands_still_for_writers_only(freezer: Path, make_mount: Call
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(WRITERS)]
     with Actor() as other:
+        # A process started while writers wait would inherit their descriptors and wait as well, to flush them: the one
+        # that thaws is there before, and doesn't wait for ever to be told.
+        thaw = subprocess.Popen(["bash", "-c", 'read -t 60; fsfreeze -u "$0"', freezer], stdin=subprocess.PIPE)
         subprocess.run(["fsfreeze", "-f", freezer], check=True)
         try:
             for thread in threads:
@@ -61,7 +64,7 @@ def test_the_mount_stands_still_for_writers_only(freezer: Path, make_mount: Call
             thread.start()
             assert answered.wait(30), "calls that need no device wait for it"
         finally:
-            subprocess.run(["fsfreeze", "-u", freezer], check=True)
+            thaw.communicate(b"\n", timeout=60)
         thread.join(60)
         for thread in threads:
             thread.join(60)
