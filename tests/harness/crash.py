@@ -7,19 +7,20 @@ CrashMonkey (Mohan et al., OSDI 2018).
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from harness import snapshots, workloads
 from harness.overlay import OverlayDevice
-from harness.recording import Epoch, Event, Mark, RecordingDevice, Write, epochs
+from harness.recording import Epoch, Event, RecordingDevice, Write, epochs
 from harness.snapshots import Snapshot
 from harness.workloads import Session, Step
-from hcfs.errors import HcfsError
 from hcfs.store.check import check
 
 SECTOR = 512
+COMMIT: Step = ("commit",)
 EXHAUSTIVE = 10
 """outstanding writes up to which every subset is tried"""
 
@@ -117,14 +118,15 @@ class Tally:
     epochs: int = 0
     states: int = 0
     recoveries_that_wrote: int = 0
-    states_of_recoveries: int = 0
     second_lives: int = 0
     most_outstanding: int = 0
+    checkpoints: int = 0
+    refused_steps: int = 0
 
     def add(self, other: Tally) -> None:
         for name in self.__slots__:
-            merge = max if name == "most_outstanding" else int.__add__
-            setattr(self, name, merge(getattr(self, name), getattr(other, name)))
+            mine, others = getattr(self, name), getattr(other, name)
+            setattr(self, name, max(mine, others) if name == "most_outstanding" else mine + others)
 
 
 @dataclass(slots=True)
@@ -134,34 +136,56 @@ class Run:
     image: bytes
     journal: list[Event]
     snapshots: list[Snapshot]
-    content: dict[int, bytes] = field(default_factory=dict)
+    refused: int
+    """steps that the store refused"""
+    checkpoints: int
 
 
-def record(image: bytes, steps: Sequence[Step], seed: int) -> Run:
-    """Do the steps on a store that starts as `image`, then commit. Every step is one transaction at most."""
+def record(image: bytes, steps: Sequence[Step], seed: int, *, meanwhile: Sequence[Step] = ()) -> Run:
+    """Do the steps on a store that starts as `image`, then commit. Every step is one transaction at most.
+
+    meanwhile: steps done in the middle of others, before some of the device's writes, as other threads would; not
+    commits or checkpoints, which wait for each other."""
     device = RecordingDevice.over(image)
     session = Session(workloads.open_store(device), random.Random(seed))
     taken = [session.snapshot()]
     device.mark(Done(0, durable=True))
-    for step in [*steps, ("commit",)]:
-        session.do(str(step[0]), *step[1:])
+    refused = 0
+
+    def do(step: Step) -> None:
+        nonlocal refused
+        refused += not session.do(str(step[0]), *step[1:])
         now = session.snapshot()
         if now != taken[-1]:
             taken.append(now)
             device.mark(Done(len(taken) - 1, durable=False))
+
+    others = iter(meanwhile)
+    chance = random.Random(seed)
+
+    def interrupt() -> None:
+        if chance.random() < 0.5:
+            return
+        device.before_write = None
+        for step in itertools.islice(others, 1):
+            do(step)
+        device.before_write = interrupt
+
+    device.before_write = interrupt
+    for step in [*steps, COMMIT]:
+        visible = len(taken) - 1
+        do(step)
         if step[0] in ("commit", "checkpoint"):
-            device.mark(Done(len(taken) - 1, durable=True))
-    return Run(image, device.journal, taken, session.content)
+            device.mark(Done(visible, durable=True))
+    return Run(image, device.journal, taken, refused, session.store.counters.checkpoints)
 
 
-def explore(
-    run: Run, chance: random.Random, budget: int, *, thorough: float = 0.02, lives: int = 0, first_epoch: int = 0
-) -> Tally:
+def explore(run: Run, chance: random.Random, budget: int, *, thorough: float = 0.02, lives: int = 0) -> Tally:
     """Recover every state that a crash of the run can leave, `budget` an epoch, and check it. Raises CrashFinding.
 
     thorough: part of the states that are also checked by fsck and written to again. lives: so many states, chosen at
     random, are lived on in: a further run on each, explored as well."""
-    tally = Tally(runs=1)
+    tally = Tally(runs=1, checkpoints=run.checkpoints, refused_steps=run.refused)
     medium = bytearray(run.image)
     heirs: list[bytes] = []
     for epoch in epochs(run.journal):
@@ -169,7 +193,7 @@ def explore(
         allowed = run.snapshots[low : high + 1]
         tally.epochs += 1
         tally.most_outstanding = max(tally.most_outstanding, len(epoch.writes))
-        for patches in states(epoch.writes, chance, budget) if epoch.number >= first_epoch else ():
+        for patches in states(epoch.writes, chance, budget):
             tally.states += 1
             device = OverlayDevice(medium, patches)
             try:
@@ -184,17 +208,18 @@ def explore(
     chance.shuffle(heirs)
     for heir in heirs[:lives]:
         tally.second_lives += 1
-        again = record(heir, workloads.random_steps(chance, 12), chance.getrandbits(32))
+        steps = workloads.random_steps(chance, 12)
+        again = record(heir, steps, chance.getrandbits(32), meanwhile=workloads.other_steps(chance, 4))
         tally.add(explore(again, chance, budget, thorough=thorough, lives=lives - 1))
     return tally
 
 
 def _bounds(epoch: Epoch) -> tuple[int, int]:
-    """Numbers of the oldest and the newest state that a crash in the epoch may leave."""
-    before = [mark for mark in epoch.marks_before if isinstance(mark, Done)]
-    low = max((mark.state for mark in before if mark.durable), default=0)
-    high = max((mark.state for mark in [*before, *epoch.marks_within] if isinstance(mark, Done)), default=0)
-    return low, high
+    """Numbers of the oldest and the newest state that a crash at the epoch's end may leave. What was acknowledged
+    within the epoch must be there too, whatever became of the writes that are outstanding."""
+    marks = [mark for mark in (*epoch.marks_before, *epoch.marks_within) if isinstance(mark, Done)]
+    low = max((mark.state for mark in marks if mark.durable), default=0)
+    return low, max((mark.state for mark in marks), default=0)
 
 
 def _check(
@@ -220,24 +245,3 @@ def _check(
     again = workloads.open_store(device)
     assert again.state == "ok", f"after a commit the store comes up {again.state}: {again.state_reason}"
     assert snapshots.take(again) == expected, "what was committed after the crash isn't there at the next mount"
-
-
-def explore_recovery(device: OverlayDevice, chance: random.Random, budget: int, accept: object) -> int:
-    """Crash a recovery that writes, at every epoch of its own; the number of states. `accept(store)` raises where the
-    state that the next recovery finds is wrong."""
-    base = device.materialise()
-    first = OverlayDevice(base, [])
-    workloads.open_store(first)
-    medium, count = bytearray(base), 0
-    for epoch in epochs(first.journal):
-        for patches in states(epoch.writes, chance, budget):
-            count += 1
-            store = workloads.open_store(OverlayDevice(medium, patches))
-            assert callable(accept)
-            accept(store)
-        for write in epoch.writes:
-            medium[write.offset : write.offset + len(write.data)] = write.data
-    return count
-
-
-__all__ = ["CrashFinding", "Done", "HcfsError", "Mark", "Run", "Tally", "explore", "explore_recovery", "record"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hcfs.device.protocol import IoMode, check_range
 from harness.recording import Event, Flush, Write
+from hcfs.device.protocol import IoMode, check_range
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

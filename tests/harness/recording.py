@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hcfs.device import MemoryDevice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from typing_extensions import Buffer
 
@@ -46,6 +46,8 @@ class RecordingDevice(MemoryDevice):
         super().__init__(size, name=name)
         self.initial = bytes(self.size)
         self.journal: list[Event] = []
+        self.before_write: Callable[[], None] | None = None
+        """called before each write: whatever happens meanwhile in other threads can be done here"""
 
     @classmethod
     def over(cls, contents: Buffer, *, name: str = "recorded") -> RecordingDevice:
@@ -57,6 +59,8 @@ class RecordingDevice(MemoryDevice):
         return device
 
     def write(self, offset: int, data: Buffer) -> None:
+        if self.before_write is not None:
+            self.before_write()
         super().write(offset, data)
         self.journal.append(Write(offset, bytes(data)))
 

@@ -43,9 +43,9 @@ def take(store: Store) -> Snapshot:
             content = store.readlink(oid)
         else:
             content = crc32c(read_all(store, oid))
+        times = (a.atime_ns, a.mtime_ns, a.ctime_ns)
         entries.append(
-            (path, oid, a.mode, a.uid, a.gid, a.nlink, a.size, a.blocks, a.atime_ns, a.mtime_ns, a.ctime_ns)
-            + (a.generation, a.state, xattrs, content)
+            (path, oid, a.mode, a.uid, a.gid, a.nlink, a.size, a.blocks, *times, a.generation, a.state, xattrs, content)
         )
     set_aside = frozenset((q.id, q.path, q.reason, q.blocks, q.since_ns) for q in store.quarantined())
     return Snapshot(frozenset(entries), set_aside)

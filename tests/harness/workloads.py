@@ -267,9 +267,26 @@ def random_steps(chance: random.Random, count: int) -> list[Step]:
     directories = (b"kv", b"kv/d1", b"kv/d2", b"kv/d1/x", b"kv/d2/y")
     names = (b"a", b"b", b"c", b"f" * 60, b"x", b"y")
     weights = {
-        **{"write": 14, "overwrite": 6, "append": 4, "truncate": 4, "in_place": 4, "create": 3, "mkdir": 5, "rmdir": 2},
-        **{"symlink": 2, "rename": 8, "link": 4, "unlink": 4, "setxattr": 6, "chmod": 2, "evict": 4, "quarantine": 2},
-        **{"purge": 2, "abandon": 3, "commit": 20, "checkpoint": 3},
+        "write": 14,
+        "overwrite": 6,
+        "append": 4,
+        "truncate": 4,
+        "in_place": 4,
+        "create": 3,
+        "mkdir": 5,
+        "rmdir": 2,
+        "symlink": 2,
+        "rename": 8,
+        "link": 4,
+        "unlink": 4,
+        "setxattr": 6,
+        "chmod": 2,
+        "evict": 4,
+        "quarantine": 2,
+        "purge": 2,
+        "abandon": 3,
+        "commit": 20,
+        "checkpoint": 3,
     }
     steps: list[Step] = []
     for name in chance.choices(list(weights), list(weights.values()), k=count):
@@ -277,10 +294,22 @@ def random_steps(chance: random.Random, count: int) -> list[Step]:
         size = chance.choice((0, 1, 4095, 4096, 5000, 66_000, 200_000, chance.randrange(300_000)))
         other = chance.choice(directories) + b"/" + chance.choice(names)
         arguments: dict[str, Step] = {
-            **{"write": (path, size), "overwrite": (path, size // 2, 1 + size // 3), "append": (path, size // 3)},
-            **{"truncate": (path, size), "in_place": (path, size), "symlink": (path, other)},
-            **{"rename": (path, other), "link": (path, other), "abandon": (path, size)},
-            **{"setxattr": (path, chance.choice((1, 100, 3000, 60_000))), "purge": (), "commit": (), "checkpoint": ()},
+            "write": (path, size),
+            "overwrite": (path, size // 2, 1 + size // 3),
+            "append": (path, size // 3),
+            "truncate": (path, size),
+            "in_place": (path, size),
+            "symlink": (path, other),
+            "rename": (path, other),
+            "link": (path, other),
+            "abandon": (path, size),
+            "setxattr": (path, chance.choice((1, 100, 3000, 60_000))),
+            **dict.fromkeys(("purge", "commit", "checkpoint"), ()),
         }
         steps.append((name, *arguments.get(name, (path,))))
     return steps
+
+
+def other_steps(chance: random.Random, count: int) -> list[Step]:
+    """Steps that can be done while a commit is under way."""
+    return [step for step in random_steps(chance, count) if step[0] not in ("commit", "checkpoint")]

@@ -1,0 +1,172 @@
+"""What is acknowledged survives any crash, everything else is old, new or absent: the small budget of
+tools/crash-states."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from harness import crash, snapshots, workloads
+from harness.campaigns import crash_states
+from harness.crash import CrashFinding
+from harness.overlay import OverlayDevice
+from harness.recording import Event, Flush, Mark, RecordingDevice, Write, epochs
+
+from hcfs.device import BufferPool
+from hcfs.store import BLOCK, Store, UnrecoveredStore, format_device, read_superblock
+from hcfs.store.check import check
+from hcfs.store.core import Core
+from hcfs.store.errors import NotAStore
+from hcfs.store.region import MAGIC as REGION_MAGIC
+
+SEED = 20
+
+
+def test_sequences_of_one_and_two_operations():
+    summary = crash_states.campaign("sequences").finish(SEED, goal=10_000)
+    assert summary.counts["states"] >= 10_000
+
+
+def test_long_random_runs_and_lives_after_crashes():
+    summary = crash_states.campaign("random", states=30).finish(SEED, goal=1500)
+    assert summary.counts["second_lives"]
+    assert summary.counts["checkpoints"]
+
+
+def test_a_torn_write_is_old_or_new_in_each_sector():
+    write = Write(8192, bytes([1]) * 4096)
+    for way in range(crash.TEARS):
+        for offset, data in crash.torn(write, random.Random(way), way):
+            assert offset % 512 == len(data) % 512 == 0
+            assert 8192 <= offset < offset + len(data) <= 8192 + 4096
+        assert 0 < sum(len(data) for _, data in crash.torn(write, random.Random(1), way)) < 4096 or way > 3
+
+
+def test_few_outstanding_writes_are_tried_in_every_subset():
+    writes = [Write(index * 4096, bytes([index]) * 4096) for index in range(6)]
+    found = {tuple(offset for offset, _ in patches) for patches in crash.states(writes, random.Random(1), 64)}
+    assert len(found) == 64
+
+
+def test_epochs_end_at_flushes():
+    one, two = Write(0, bytes(512)), Write(512, bytes(512))
+    journal: list[Event] = [Mark("a"), one, Mark("b"), two, Flush(), Mark("c"), one]
+    first, second = epochs(journal)
+    assert (first.writes, first.marks_before, first.marks_within) == ((one, two), ("a",), ("b",))
+    assert (second.writes, second.marks_before, second.marks_within) == ((one,), ("a", "b", "c"), ())
+
+
+# --- the campaign sees what it looks for: each test breaks a rule of the store on purpose -----------------------------
+
+
+def explore_broken(steps: list[workloads.Step]) -> None:
+    for seed in range(20):
+        crash.explore(crash.record(crash_states.image(), steps, seed), random.Random(seed), 200, thorough=0)
+
+
+def test_it_sees_data_that_is_not_flushed_before_its_record(monkeypatch):
+    flush_only_after(monkeypatch, lambda write: write.offset < read_superblock(image_device()).data_start * BLOCK)
+    with pytest.raises(CrashFinding):
+        explore_broken([("write", b"kv/d1/a", 70_000)])
+
+
+def test_it_sees_blocks_that_are_used_again_too_early(monkeypatch):
+    free_extents = Core.free_extents
+
+    def at_once(core, oid, share, extents):
+        free_extents(core, oid, share, extents)
+        freed, core.freed = core.freed, []
+        core.settle_freed(freed)
+
+    monkeypatch.setattr(Core, "free_extents", at_once)
+    with pytest.raises(CrashFinding):
+        explore_broken([("unlink", b"kv/d1/a"), ("write", b"kv/d2/b", 9000)])
+
+
+def test_it_sees_a_commit_that_returns_before_its_flush(monkeypatch):
+    monkeypatch.setattr(Store, "_append", lambda store, payloads, first: store.writer.append(payloads, first))
+    with pytest.raises(CrashFinding):
+        explore_broken([("mkdir", b"kv/d1/x"), ("commit",)])
+
+
+def test_it_sees_a_checkpoint_whose_pages_are_not_flushed_before_its_header(monkeypatch):
+    flush_only_after(monkeypatch, lambda write: write.data.startswith(REGION_MAGIC))
+    with pytest.raises(CrashFinding):
+        explore_broken([("checkpoint",)])
+
+
+def flush_only_after(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[Write], bool]) -> None:
+    """Flushes do nothing unless the last write was a wanted one."""
+    flush = RecordingDevice.flush
+
+    def some(device: RecordingDevice) -> None:
+        if not device.writes or wanted(device.writes[-1]):
+            flush(device)
+
+    monkeypatch.setattr(RecordingDevice, "flush", some)
+
+
+def image_device() -> OverlayDevice:
+    return OverlayDevice(crash_states.image(), [])
+
+
+# --- mkfs, and recoveries that write ----------------------------------------------------------------------------------
+
+
+def test_mkfs_leaves_a_whole_store_or_none():
+    chance = random.Random(SEED)
+    old = crash_states.image()
+    device = RecordingDevice.over(old)
+    format_device(device, granule=workloads.GRANULE, max_objects=64)
+    medium, empty = bytearray(old), 0
+    for epoch in epochs(device.journal):
+        for patches in crash.states(epoch.writes, chance, 200):
+            state = OverlayDevice(medium, patches)
+            try:
+                store = UnrecoveredStore.open(state, BufferPool(4 << 20)).recover()
+            except NotAStore:
+                continue
+            if store.superblock.uuid == workloads.STORE_UUID:
+                assert epoch.number == 0, "the former store comes back after the first flush"
+                continue
+            assert store.usage().objects == 1
+            empty += 1
+        for write in epoch.writes:
+            medium[write.offset : write.offset + len(write.data)] = write.data
+    assert empty
+
+
+def test_a_recovery_that_mends_is_survived_when_it_crashes_itself():
+    """The log is damaged in the middle, so recovery drops what was lost and writes a checkpoint; a crash at any moment
+    of that leaves the same state or the mended one, which the next recovery makes the same."""
+    device = RecordingDevice.over(crash_states.image())
+    session = workloads.Session(workloads.open_store(device), random.Random(1))
+    batches = []
+    for number in range(6):
+        session.write(b"kv/d1/%d" % number, 3000)
+        session.commit()
+        batches.append(device.writes[-1].offset)
+    device.contents[batches[2] + 100] ^= 1
+    damaged = bytes(device.contents)
+
+    first = OverlayDevice(damaged, [])
+    mended = workloads.open_store(first)
+    assert mended.state == "degraded"
+    expected = snapshots.take(mended)
+    assert {entry[0] for entry in expected.entries} >= {b"/kv/d1/%d" % number for number in (0, 1, 3, 4, 5)}
+    medium, count = bytearray(damaged), 0
+    for epoch in epochs(first.journal):
+        for patches in crash.states(epoch.writes, random.Random(2), 100):
+            again = OverlayDevice(medium, patches)
+            assert paths(snapshots.take(workloads.open_store(again))) == paths(expected)
+            assert check(again, data=True).clean
+            count += 1
+        for write in epoch.writes:
+            medium[write.offset : write.offset + len(write.data)] = write.data
+    assert count > 20
+
+
+def paths(state: snapshots.Snapshot) -> set[tuple[object, ...]]:
+    """What each path leads to: times of directories differ where names were dropped at another moment."""
+    return {(entry[0], entry[1], entry[-1]) for entry in state.entries}
