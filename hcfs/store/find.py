@@ -6,7 +6,6 @@ blkid and the kernel don't know hcfs's superblock, so `UUID=` and `LABEL=` are l
 from __future__ import annotations
 
 import errno
-import os
 import uuid as uuids
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +14,6 @@ from hcfs.device import BLOCK, BufferPool, DeviceError, DeviceNotFound, DeviceUn
 from hcfs.errors import HcfsError, UsageError
 from hcfs.store.errors import StoreError
 from hcfs.store.superblock import Superblock, read_superblock
-
-_BLOCK_DEVICES = Path("/sys/class/block")
 
 
 class StoreNotFound(HcfsError):
@@ -57,13 +54,14 @@ def resolve_source(source: str) -> str:
 def _stores(unreadable: list[str]) -> Iterator[tuple[str, Superblock]]:
     """Path and superblock of every block device that holds a store; paths that may not be read go to `unreadable`."""
     pool = BufferPool(4 * BLOCK)
-    for entry in sorted(_BLOCK_DEVICES.iterdir()) if _BLOCK_DEVICES.exists() else ():
+    # Its lines, behind two of heading: major, minor, blocks, name.
+    for line in Path("/proc/partitions").read_text().splitlines()[2:]:
+        name = line.split()[3]
         # Something stands on a device that has holders (a multipath map, a mirror): the store is seen through that.
-        holders = entry / "holders"
-        if (holders.exists() and any(holders.iterdir())) or (entry / "size").read_text().strip() == "0":
+        holders = Path("/sys/class/block", name.replace("/", "!"), "holders")
+        if holders.exists() and any(holders.iterdir()):
             continue
-        # The kernel writes '!' in a name for the '/' that stands in /dev.
-        path = os.path.join("/dev", entry.name.replace("!", "/"))
+        path = f"/dev/{name}"
         try:
             device = open_device(path, pool, read_only=True, exclusive=False)
         except DeviceNotFound as error:
