@@ -434,9 +434,9 @@ def test_a_seal_waits_for_writes_under_way_and_holds_off_others() -> None:
 
 def test_a_seal_that_copies_the_base_does_not_undo_a_write() -> None:
     store, device = watched_store()
-    base = put(store, b"name", content(0, 4 * GRANULE))
+    base = put(store, b"name", content(0, 32 * GRANULE))
     view = stage(store, base)
-    view.write(3 * GRANULE, b"first")
+    view.write(30 * GRANULE, b"first")
     gate = Gate("read")
     device.hooks.append(gate)
     sealing = in_thread(view.seal)
@@ -445,9 +445,9 @@ def test_a_seal_that_copies_the_base_does_not_undo_a_write() -> None:
         gate.opened.set()
         sealing.result(20)
     view.seal()
-    expected = bytearray(content(0, 4 * GRANULE))
+    expected = bytearray(content(0, 32 * GRANULE))
     expected[GRANULE : 2 * GRANULE] = content(1, GRANULE)
-    expected[3 * GRANULE : 3 * GRANULE + 5] = b"first"
+    expected[30 * GRANULE : 30 * GRANULE + 5] = b"first"
     assert get(store, store.publish(view, namespace(store), b"name")) == expected
 
 
