@@ -1,0 +1,72 @@
+"""The demo does what it says, with and without LMCache, and leaves nothing behind, also when it is interrupted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).parent.parent / "tools"
+
+
+def environment(tmp_path: Path, *, lmcache: bool) -> dict[str, str]:
+    """Temporary files under tmp_path; without LMCache, a package of its name that can't be imported comes first."""
+    found = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    if not lmcache:
+        (tmp_path / "without" / "lmcache").mkdir(parents=True)
+        (tmp_path / "without" / "lmcache" / "__init__.py").write_text("raise ImportError('not installed')\n")
+        found["PYTHONPATH"] = str(tmp_path / "without")
+    return found
+
+
+def left_behind(tmp_path: Path) -> list[str]:
+    """Mounts, and entries of the temporary directory, but for those of the test itself."""
+    mounts = [line for line in Path("/proc/mounts").read_text().splitlines() if str(tmp_path) in line]
+    return mounts + [str(path) for path in tmp_path.glob("hcfs-demo-*")]
+
+
+@pytest.mark.parametrize("lmcache", [True, False])
+def test_the_demo(tmp_path: Path, lmcache: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, TOOLS / "demo_steps.py"],
+        env=environment(tmp_path, lmcache=lmcache),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ("the fs_native adapter of LMCache" in done.stdout) is lmcache
+    assert done.stdout.count("): a miss") == 1
+    assert "WRONG" not in done.stdout
+    assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, TOOLS / "demo_steps.py"],
+        env=environment(tmp_path, lmcache=False),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "ordinary files" in line:
+                demo.send_signal(number)
+                break
+        _, complaint = demo.communicate(timeout=60)
+    assert demo.returncode == 130
+    assert "Traceback" not in complaint
+    assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize("words", [["--nonsense"], ["--with-lmcache", "more"]])
+def test_the_set_up_refuses_what_it_does_not_know(words: list[str]) -> None:
+    done = subprocess.run([TOOLS / "setup", *words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert words[-1] in done.stderr
