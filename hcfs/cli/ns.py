@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from typing import Any
@@ -117,7 +118,10 @@ def _set(path: str, values: dict[str, str]) -> None:
         try:
             os.setxattr(path, _XATTR_PREFIX + name, os.fsencode(value))
         except OSError as error:
-            raise HcfsError(f"{path}: the mount refused {name}={value}: {os.strerror(error.errno or 0)}") from error
+            reason = os.strerror(error.errno or 0)
+            if error.errno == errno.EPERM:
+                reason = "only root and the owner of the mount's root directory may set options"
+            raise HcfsError(f"{path}: the mount refused {name}={value}: {reason}") from error
     # Options are metadata like others: durable within commit_interval, or at once by fsync.
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 from harness.cli import hcfs
 from harness.mounts import Mount
+
+from hcfs.cli import run
 
 SPACE = ("used", "free", "staged", "pending", "quarantined")
 STATUS_FIELDS = """
@@ -239,3 +242,18 @@ def test_the_foreground_stays_and_ends_with_the_mount(make_image: Callable[..., 
         process.kill()
         process.wait()
         mount.close()
+
+
+def test_options_are_for_the_owner_of_the_mount(
+    shared_mount: Mount, kv: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The mount's refusal stands in for another user, who might not be able to run this checkout's Python."""
+
+    def refuse(*arguments: object) -> None:
+        raise PermissionError(errno.EPERM, "?")
+
+    monkeypatch.setattr(os, "setxattr", refuse)
+    for words in (["set", kv.name], ["create", "another"]):
+        assert run.run(["ns", words[0], str(shared_mount.dir), words[1], "--verify", "open"]) == 1
+        assert "only root and the owner" in capsys.readouterr().err
+    assert not (shared_mount.dir / "another").exists()
