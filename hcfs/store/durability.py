@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 from hcfs.device import DeviceError
 from hcfs.store import frame, page
 from hcfs.store.core import Core
-from hcfs.store.errors import MetadataFull, ReadOnlyStore
+from hcfs.store.errors import MetadataFull, ReadOnlyStore, UnreadableChecksums
 from hcfs.store.frame import FrameType
 from hcfs.store.items import Transaction
 from hcfs.store.log import LogWriter
@@ -18,6 +19,9 @@ from hcfs.store.region import RegionHeader
 from hcfs.store.superblock import BLOCK
 
 log = logging.getLogger(__name__)
+
+ReadTable = Callable[[int, int], bytes]
+"""(device offset, length) -> checksums"""
 
 TOUCHES_A_RECORD = 4096
 CHECKPOINT_TRIES = 4
@@ -73,7 +77,7 @@ class Durability(Core):
         assert self.writer is not None
         if not self.writer.append(payloads, first):
             # The log is full: what these transactions did is in memory already, so a checkpoint holds them.
-            self._checkpoint()
+            self._checkpoint(self._read_or_give_up_table)
             return
         self.device.flush()
 
@@ -101,29 +105,30 @@ class Durability(Core):
 
     def checkpoint(self) -> None:
         """Commit, then write the other region and make it current. Blocks; others work on meanwhile, only commits
-        wait."""
+        wait. Raises as `commit`; UnreadableChecksums, with nothing changed."""
         with self.commit_lock:
             self._commit()
             self.require_writable()
             try:
-                self._checkpoint()
-            except MetadataFull:
+                self._checkpoint(self._read_table)
+            except (MetadataFull, UnreadableChecksums):
                 raise
             except Exception as error:
                 self.fail_stop(error)
                 raise
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, read_table: ReadTable) -> None:
         """Write the other region and make it current. The commit lock is held, so the old region stays as it is.
 
-        Raises MetadataFull with nothing changed; after any other exception the store must stop."""
-        self._load_pinned_checksums()
+        Raises MetadataFull, and what `read_table` raises, with nothing changed; after any other exception the store
+        must stop."""
+        self._load_pinned_checksums(read_table)
         for _ in range(CHECKPOINT_TRIES):
-            if self._try_checkpoint():
+            if self._try_checkpoint(read_table):
                 return
         raise MetadataFull(f"{self.device.name}: the metadata region can't hold the changes made during a checkpoint")
 
-    def _try_checkpoint(self) -> bool:
+    def _try_checkpoint(self, read_table: ReadTable) -> bool:
         number = 1 - self.region
         # Counted up for every try: frames that one leaves must not verify in the next.
         self.region_generation += 1
@@ -135,7 +140,7 @@ class Durability(Core):
             self.since_checkpoint = []
             checkpoint_seq = self.next_sequence - 1
         try:
-            written, pages, placed = self._write_pages(start, length, region_seed)
+            written, pages, placed = self._write_pages(start, length, region_seed, read_table)
             log_block = 1 + -(-written // BLOCK)
             writer = LogWriter(
                 self.device, self.superblock.uuid, start, length, generation, log_block * BLOCK, log_block * BLOCK
@@ -167,7 +172,9 @@ class Durability(Core):
             self.counters.checkpoints += 1
         return True
 
-    def _write_pages(self, start: int, length: int, region_seed: int) -> tuple[int, int, list[Placed]]:
+    def _write_pages(
+        self, start: int, length: int, region_seed: int, read_table: ReadTable
+    ) -> tuple[int, int, list[Placed]]:
         """Write all pages; (bytes written, pages, where each object's checksums stand on the device)."""
         pages, slot, written = 0, 1, 0
         placed: list[Placed] = []
@@ -177,7 +184,7 @@ class Durability(Core):
             with self.lock:
                 draft = page.draft(self.index, slot)
             slot = draft.next_slot
-            payload, at = draft.finish(self._read_or_give_up_checksums)
+            payload, at = draft.finish(read_table)
             payload_at = start + BLOCK + written + frame.HEADER_BYTES
             placed.extend(Placed(p.slot, p.oid, p.generation, payload_at + p.offset) for p in at)
             encoded = frame.encode(FrameType.PAGE, 0, pages, payload, region_seed)
@@ -202,23 +209,34 @@ class Durability(Core):
         self.device.read_into(first, buffer)
         return bytes(buffer[offset - first : offset - first + length])
 
-    def _read_or_give_up_checksums(self, offset: int, length: int) -> bytes:
-        """Checksums from the medium, or zeros where they can't be read: then the object's bytes don't verify any more,
-        which costs that object and not, as a checkpoint that fails would, the whole store."""
+    def _read_table(self, offset: int, length: int) -> bytes:
+        """Checksums from the medium. Raises UnreadableChecksums: the read may succeed the next time, and a checkpoint
+        can be made then."""
         try:
             return self._read_checksums(offset, length)
         except DeviceError as error:
             self.counters.device_errors += 1
-            log.warning("the checksums of an object can't be read, so its content is lost: %s", error)
+            raise UnreadableChecksums(
+                f"{self.device.name}: no checkpoint can be made, since the checksums of an object can't be read"
+                f" ({error}); it is tried again"
+            ) from error
+
+    def _read_or_give_up_table(self, offset: int, length: int) -> bytes:
+        """As `_read_table`, for a checkpoint that can't wait since the log is full: zeros where checksums can't be
+        read. Then the object's bytes don't verify any more, which costs that object and not the whole store."""
+        try:
+            return self._read_table(offset, length)
+        except UnreadableChecksums as error:
+            log.warning("the content of the object is given up: %s", error)
             return bytes(length)
 
-    def _load_pinned_checksums(self) -> None:
+    def _load_pinned_checksums(self, read_table: ReadTable) -> None:
         """Pins may point at checksums in the region that is about to be overwritten."""
         with self.lock:
             pins = self.pins()
         for pin in pins:
             if isinstance(pin.checksums, tuple):
-                pin.checksums = self._read_or_give_up_checksums(*pin.checksums)
+                pin.checksums = read_table(*pin.checksums)
 
     def _place_checksums(self, placed: list[Placed]) -> None:
         table = self.index.table

@@ -135,3 +135,7 @@ class UnreadableGranule(StoreError):
         super().__init__(f"granule {granule} of object {oid} can't be read: {reason}")
         self.oid = oid
         self.granule = granule
+
+
+class UnreadableChecksums(StoreError):
+    """The device couldn't read the checksums of an object, without which no checkpoint can be written."""

@@ -42,23 +42,36 @@ class Replayed:
     damage: list[LogDamage]
     last_generation: int
     """the highest of both regions' valid headers"""
+    unreadable: bool = False
+    """something was left out since the device couldn't read it, which may pass"""
     problems: list[str] = field(default_factory=list)
     """sentences; empty when the state is exact"""
 
 
-def replay(device: BlockDevice, superblock: Superblock, number: int) -> Replayed | str:
-    """Load a region's checkpoint and apply its log; a sentence when it can't be used. Raises DeviceError only for reads
-    of the header."""
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A region that can't be used."""
+
+    reason: str
+    """a sentence"""
+    unreadable: bool = False
+    """the device couldn't read it, which may pass"""
+
+
+def replay(device: BlockDevice, superblock: Superblock, number: int) -> Replayed | Refused:
+    """Load a region's checkpoint and apply its log. Raises DeviceError only for reads of the header."""
     reader = RegionReader(device, superblock, number)
     header = reader.header()
     if header is None:
-        return f"metadata region {number} has no valid header"
+        return Refused(f"metadata region {number} has no valid header")
     index = Index(superblock.granule)
     names: list[PageNames] = []
     try:
         for payload_at, found in reader.pages(header):
             if found is None:
-                return f"the checkpoint of metadata region {number} (generation {header.generation}) is damaged"
+                return Refused(
+                    f"the checkpoint of metadata region {number} (generation {header.generation}) is damaged"
+                )
             names.append(load(found.payload, payload_at, index))
         for page_names in names:
             for parent, name, slot in page_names.entries:
@@ -73,7 +86,10 @@ def replay(device: BlockDevice, superblock: Superblock, number: int) -> Replayed
                 apply(frame.payload, index)
                 transactions += 1
     except (CorruptMetadata, DeviceError) as error:
-        return f"metadata region {number} (generation {header.generation}) can't be read: {error}"
+        return Refused(
+            f"metadata region {number} (generation {header.generation}) can't be read: {error}",
+            unreadable=isinstance(error, DeviceError),
+        )
     replayed = Replayed(
         *(number, header, index, scan.next_sequence, scan.end, transactions, scan.torn, scan.damage),
         last_generation=header.generation,
@@ -84,6 +100,8 @@ def replay(device: BlockDevice, superblock: Superblock, number: int) -> Replayed
             f" {damage.first} to {damage.end - 1} are lost"
         )
     if scan.unreadable:
+        # Behind the block that the next batch would be in, there is none.
+        replayed.unreadable = min(scan.unreadable) * BLOCK <= scan.end
         replayed.problems.append(
             f"{len(scan.unreadable)} blocks of the log of metadata region {number} can't be read: transactions from"
             f" {scan.next_sequence} on may be lost"
@@ -95,28 +113,30 @@ def replay(device: BlockDevice, superblock: Superblock, number: int) -> Replayed
 def current(device: BlockDevice, superblock: Superblock) -> Replayed:
     """The state of the newest usable region. Raises CorruptMetadata when neither is."""
     headers: list[tuple[int, int]] = []
-    refused: list[str] = []
+    refused: list[Refused] = []
     for number in (0, 1):
         try:
             header = RegionReader(device, superblock, number).header()
         except DeviceError as error:
-            refused.append(str(error))
+            refused.append(Refused(str(error), unreadable=True))
             continue
         if header is not None:
             headers.append((header.generation, number))
         else:
-            refused.append(f"metadata region {number} has no valid header")
+            refused.append(Refused(f"metadata region {number} has no valid header"))
     for generation, number in sorted(headers, reverse=True):
         result = replay(device, superblock, number)
         if isinstance(result, Replayed):
             result.last_generation = max(headers)[0]
+            result.unreadable |= any(other.unreadable for other in refused)
             result.problems.extend(
-                f"{reason}; region {number} (generation {generation}) is used, which may be older" for reason in refused
+                f"{other.reason}; region {number} (generation {generation}) is used, which may be older"
+                for other in refused
             )
             return result
         refused.append(result)
     raise CorruptMetadata(
-        f"{device.name}: the metadata can't be recovered ({'; '.join(refused)});"
+        f"{device.name}: the metadata can't be recovered ({'; '.join(other.reason for other in refused)});"
         " 'hcfs mkfs --force' makes an empty store of it"
     )
 
@@ -218,11 +238,13 @@ class UnrecoveredStore:
     def superblock(self) -> Superblock:
         return self._pair.superblock
 
-    def recover(self, read_only: bool = False) -> Store:
+    def recover(self, read_only: bool = False, *, mend_unreadable: bool = False) -> Store:
         """Replay the metadata; the store that it amounts to. Blocks. Raises CorruptMetadata, DeviceError,
         ReadOnlyStore.
 
-        Flushes the device unless `read_only`; writes only if metadata was damaged: then a fresh checkpoint."""
+        Flushes the device unless `read_only`; writes only if metadata was damaged: then a fresh checkpoint. Where
+        metadata can't be read, which may pass, nothing is written and the store is read-only, unless `mend_unreadable`:
+        going on without it would lose for good what is perhaps there."""
         superblock, device = self.superblock, self._device
         unknown = superblock.ro_compat & ~KNOWN_RO_COMPAT
         if unknown and not read_only:
@@ -238,6 +260,9 @@ class UnrecoveredStore:
             state.index.table.strip(state.index.table.slot(oid))
         space = build_space(superblock, state.index)
         writer = None
+        if state.unreadable and not mend_unreadable:
+            read_only = True
+            problems.append("nothing is written until it can be read, or 'hcfs fsck --repair' goes on without it")
         if not read_only and not device.read_only:
             start, length = superblock.regions[state.region] * BLOCK, superblock.region_blocks * BLOCK
             begin = state.header.log_block * BLOCK

@@ -27,9 +27,9 @@ from store.rig import (
 )
 
 from hcfs.device import DeviceError
-from hcfs.store import BLOCK, Store
+from hcfs.store import BLOCK, ROOT_ID, Store
 from hcfs.store import durability as durability_module
-from hcfs.store.errors import ChecksumMismatch, MetadataFull, ReadOnlyStore, UnreadableGranule
+from hcfs.store.errors import ChecksumMismatch, MetadataFull, ReadOnlyStore, UnreadableChecksums, UnreadableGranule
 
 
 @pytest.fixture
@@ -477,18 +477,36 @@ def test_checksums_read_while_a_checkpoint_overwrites_them(store: Store, watched
     pin.release()
 
 
-def test_unreadable_checksums_cost_their_object_and_not_the_store(
+def test_a_checkpoint_that_cannot_read_checksums_changes_nothing(store: Store, watched: Watched) -> None:
+    oid = put(store, b"a", content(0, 5 * GRANULE))
+    store.checkpoint()
+    bad = Fault("read", *table_of(store, oid), times=1)
+    watched.hooks.append(bad)
+    namespace(store, b"more")
+    with pytest.raises(UnreadableChecksums):
+        store.checkpoint()
+    assert store.state == "ok"
+    assert get(again(store), oid) == content(0, 5 * GRANULE)
+    store.checkpoint()
+    for found in (store, again(store)):
+        assert found.lookup(ROOT_ID, b"more")
+        assert get(found, oid) == content(0, 5 * GRANULE)
+
+
+def test_checksums_still_unreadable_when_the_log_is_full_cost_their_object_and_not_the_store(
     store: Store, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     oid, other = put(store, b"a", content(0, 5 * GRANULE)), put(store, b"b", content(1, GRANULE))
     store.checkpoint()
     pin, reader = store.pin(oid), store.pin(oid)
-    assert isinstance(pin.checksums, tuple)
-    bad = Fault("read", pin.checksums[0], pin.checksums[0] + 1)
+    bad = Fault("read", *table_of(store, oid))
     watched.hooks.append(bad)
     with pytest.raises(UnreadableGranule, match="its checksums"):
         store.read(reader, 0, 1)
-    store.checkpoint()
+    checkpoints = store.counters.checkpoints
+    while store.counters.checkpoints == checkpoints:
+        store.set_xattr(other, b"user.fill", bytes(60_000))
+        store.commit()
     watched.hooks.clear()
     assert store.state == "ok"
     assert "checksums of an object can't be read" in caplog.text
@@ -498,3 +516,11 @@ def test_unreadable_checksums_cost_their_object_and_not_the_store(
         assert get(found, other) == content(1, GRANULE)
     with pytest.raises(ChecksumMismatch):
         store.read(pin, 0, 1)
+
+
+def table_of(store: Store, oid: int) -> tuple[int, int]:
+    """Where the object's checksums start on the device, and one byte further."""
+    pin = store.pin(oid)
+    assert isinstance(pin.checksums, tuple)
+    pin.release()
+    return pin.checksums[0], pin.checksums[0] + 1
