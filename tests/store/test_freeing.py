@@ -56,7 +56,7 @@ class Guard:
             self.durable = {e.block + i for slot in table.slots() for e in table.extents(slot) for i in range(e.count)}
 
         store._commit = lambda: note(commit)  # type: ignore[method-assign]
-        store._checkpoint = lambda: note(checkpoint)  # type: ignore[method-assign]
+        store._checkpoint = lambda read_table: note(lambda: checkpoint(read_table))  # type: ignore[method-assign]
 
     def pin(self, pin: Pin) -> None:
         for extent in pin.extents:
