@@ -33,13 +33,15 @@ def _missing() -> str:
     return ""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without LMCache one item is skipped for all of them, so that the reason is said once."""
     reason = _missing()
-    if not reason:
+    cannot = [item for item in items if item.path.parent == HERE and item.path.name not in WITHOUT_LMCACHE]
+    if not reason or not cannot:
         return
-    for item in items:
-        if item.path.parent == HERE and item.path.name not in WITHOUT_LMCACHE:
-            item.add_marker(pytest.mark.skip(reason=reason))
+    cannot[0].add_marker(pytest.mark.skip(reason=f"this test and {len(cannot) - 1} others beside it: {reason}"))
+    config.hook.pytest_deselected(items=cannot[1:])
+    items[:] = [item for item in items if item not in cannot[1:]]
 
 
 @pytest.fixture(scope="session")
