@@ -1,0 +1,453 @@
+"""Recovery from damaged metadata: what is used, what is lost, and that it is said."""
+
+from __future__ import annotations
+
+import random
+import stat
+from collections.abc import Callable
+
+import pytest
+from store.devices import Fault, Watched
+from store.rig import GRANULE, check_space, content, get, named, namespace, new_device, put, recover, stage, tree_of
+
+from hcfs.device import BufferPool, DeviceError, MemoryDevice
+from hcfs.store import BLOCK, ROOT_ID, Extent, UnrecoveredStore
+from hcfs.store.check import check
+from hcfs.store.errors import ChecksumMismatch, CorruptMetadata, NoSuchObject
+from hcfs.store.region import RegionReader
+from hcfs.store.superblock import read_superblock
+from hcfs.store.table import Row
+
+
+def copy(device: MemoryDevice) -> MemoryDevice:
+    return MemoryDevice.holding(device.contents)
+
+
+def region_start(device: MemoryDevice, number: int) -> int:
+    return read_superblock(device).regions[number] * BLOCK
+
+
+def generations(device: MemoryDevice) -> list[int | None]:
+    superblock = read_superblock(device)
+    headers = [RegionReader(device, superblock, number).header() for number in (0, 1)]
+    return [header.generation if header else None for header in headers]
+
+
+class Batches:
+    """A store whose commits are remembered by their places, so that a test can damage one."""
+
+    def __init__(self) -> None:
+        self.device = new_device()
+        self.store = recover(self.device)
+        self.kv = namespace(self.store)
+        self.places: dict[str, tuple[int, int]] = {}
+        self.commit("namespace")
+
+    def commit(self, name: str) -> None:
+        assert self.store.writer is not None
+        start = region_start(self.device, self.store.region)
+        at = start + self.store.writer.at
+        self.store.commit()
+        self.places[name] = (at, start + self.store.writer.at)
+
+    def damaged(self, *names: str) -> MemoryDevice:
+        device = copy(self.device)
+        for name in names:
+            device.contents[self.places[name][0] + 40] ^= 1
+        return device
+
+
+# --- sound metadata ------------------------------------------------------------------------------------------------
+
+
+def test_a_fresh_store_is_empty_and_sound() -> None:
+    device = new_device()
+    before = bytes(device.contents)
+    store = recover(device)
+    assert (store.state, store.state_reason) == ("ok", "")
+    assert store.list_directory(ROOT_ID) == []
+    assert store.usage().free == store.usage().capacity
+    assert (store.usage().objects, store.usage().files) == (1, 0)
+    assert device.contents == before
+    assert generations(device) == [1, 0]
+    assert check(device).clean
+
+
+def test_recovery_flushes_what_it_read_and_writes_nothing() -> None:
+    device = new_device()
+    store = recover(device)
+    put(store, b"a", b"1")
+    store.commit()
+    watched = Watched(device)
+    recover(watched)
+    assert watched.calls == [("flush", 0, 0)]
+    watched.calls.clear()
+    recover(watched, read_only=True)
+    assert watched.calls == []
+    with pytest.raises(DeviceError):
+        recover(Watched(device, Fault("flush")))
+
+
+def test_a_device_that_is_write_protected_is_read() -> None:
+    device = new_device()
+    store = recover(device)
+    put(store, b"a", b"1")
+    store.close()
+    store = recover(MemoryDevice.holding(device.contents, read_only=True))
+    assert (store.state, store.state_reason) == ("read-only", "mounted read-only")
+    assert get(store, next(oid for oid, *_ in store.files_by_access())) == b"1"
+
+
+def test_an_unrecovered_store_says_who_it_is() -> None:
+    device = new_device()
+    assert UnrecoveredStore.open(device, None).superblock == read_superblock(device)  # type: ignore[arg-type]
+
+
+# --- regions that can't be used ------------------------------------------------------------------------------------
+
+
+def two_states() -> tuple[MemoryDevice, dict[bytes, tuple[object, ...]]]:
+    """A device whose region 1 is current, and what region 0 still says."""
+    device = new_device()
+    store = recover(device)
+    put(store, b"old", content(0, 3 * GRANULE))
+    store.commit()
+    older = tree_of(store)
+    store.checkpoint()
+    put(store, b"new", content(1, GRANULE))
+    store.commit()
+    assert store.region == 1
+    return device, older
+
+
+def flip_header(device: MemoryDevice) -> None:
+    device.contents[region_start(device, 1) + 30] ^= 1
+
+
+def erase_header(device: MemoryDevice) -> None:
+    start = region_start(device, 1)
+    device.contents[start : start + BLOCK] = bytes(BLOCK)
+
+
+def flip_page(device: MemoryDevice) -> None:
+    device.contents[region_start(device, 1) + BLOCK + 50] ^= 1
+
+
+@pytest.mark.parametrize("damage", [flip_header, erase_header, flip_page])
+def test_the_older_region_is_used_and_that_is_said(damage: Callable[[MemoryDevice], None]) -> None:
+    device, older = two_states()
+    damage(device)
+    report = check(copy(device))
+    assert [problem for problem in report.problems if "which may be older" in problem.detail]
+    untouched = bytes(device.contents)
+    store = recover(device, read_only=True)
+    assert store.state == "read-only"
+    assert "region 0 (generation 1) is used, which may be older" in store.state_reason
+    assert device.contents == untouched
+    store = recover(device)
+    assert (store.state, store.region) == ("degraded", 1)
+    assert "which may be older" in store.state_reason
+    assert tree_of(store) == older
+    check_space(store)
+    # It was mended at once.
+    put(store, b"more", b"1")
+    store.commit()
+    store = recover(device)
+    assert store.state == "ok"
+    assert named(store, b"more") == b"1"
+    assert check(device, data=True).clean
+
+
+def test_a_header_that_cannot_be_read_is_like_a_damaged_one() -> None:
+    device, older = two_states()
+    start = region_start(device, 1)
+    store = recover(Watched(device, Fault("read", start, start + 1)), read_only=True)
+    assert "can" in store.state_reason
+    assert tree_of(store) == older
+
+
+def test_objects_whose_blocks_were_given_out_since_do_not_verify() -> None:
+    """The older state names blocks that a younger object overwrote: EIO, never its bytes."""
+    device = new_device()
+    store = recover(device)
+    old = put(store, b"old", content(0, GRANULE))
+    store.commit()
+    store.checkpoint()
+    store.evict(old)
+    store.commit()
+    put(store, b"new", content(1, GRANULE))
+    store.commit()
+    flip_header(device)
+    store = recover(device)
+    with pytest.raises(ChecksumMismatch):
+        named(store, b"old")
+
+
+def test_frames_of_a_damaged_region_are_not_taken_for_new_ones() -> None:
+    """The lost region's generation isn't used again: else its log would continue the next one's."""
+    device, older = two_states()
+    store = recover(device)
+    for number in range(20):
+        store.mkdir(namespace(store), b"lost%d" % number, 0o755, 0, 0)
+        store.commit()
+    flip_header(device)
+    store = recover(device)
+    assert tree_of(store) == older
+    found = recover(copy(device))
+    assert (found.state, tree_of(found)) == ("ok", older)
+    assert generations(device)[1] != 2
+
+
+def test_a_checkpoint_that_a_crash_ended_leaves_no_frames_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its changes "since" were never durable; their numbers are higher than those that recovery goes on with."""
+    device = new_device()
+    watched = Watched(device)
+    store = recover(watched)
+    kv = namespace(store)
+    for number in range(30):
+        store.mkdir(kv, b"d%d" % number, 0o755, 0, 0)
+        store.set_xattr(store.lookup(kv, b"d%d" % number) or 0, b"user.a", bytes(3000))
+    store.commit()
+    before = tree_of(store)
+    crashed: list[bytes] = []
+    start = region_start(device, 1)
+
+    def hook(operation: str, offset: int, length: int) -> None:
+        if operation == "write" and offset == start + BLOCK and not crashed:
+            for number in range(40):
+                store.set_xattr(kv, b"user.%d" % number, b"stale" * 100)
+        if operation == "write" and offset == start:
+            crashed.append(bytes(device.contents))
+
+    watched.hooks.append(hook)
+    for number in range(30):
+        # Not durable by themselves, so that the numbers run ahead.
+        store.set_xattr(store.lookup(kv, b"d%d" % number) or 0, b"user.a", bytes(4000))
+    monkeypatch.setattr(store, "_commit", lambda: None)
+    store.checkpoint()
+    device = MemoryDevice.holding(crashed[0])
+    store = recover(device)
+    assert (store.state, tree_of(store)) == ("ok", before)
+    for number in range(28):
+        store.rmdir(kv, b"d%d" % number)
+    store.checkpoint()
+    expected = tree_of(store)
+    store = recover(copy(device))
+    assert (store.state, tree_of(store)) == ("ok", expected)
+
+
+def test_nothing_usable_says_so() -> None:
+    device, _ = two_states()
+    flip_header(device)
+    device.contents[region_start(device, 0)] ^= 1
+    with pytest.raises(CorruptMetadata, match=r"memory: the metadata can't be recovered.*hcfs mkfs --force"):
+        recover(device)
+    report = check(device)
+    assert not report.clean
+    assert report.problems[0].kind == "region"
+
+
+def test_the_region_of_a_fresh_store_has_nothing_to_fall_back_on() -> None:
+    device = new_device()
+    device.contents[region_start(device, 0)] ^= 1
+    with pytest.raises(CorruptMetadata, match="root directory is missing"):
+        recover(device)
+
+
+def test_a_record_that_verifies_and_makes_no_sense() -> None:
+    batches = Batches()
+    batches.store.checkpoint()
+    batches.store.enqueue(b"\0" * 8 + b"\xee")
+    batches.store.commit()
+    store = recover(batches.device)
+    assert store.state == "degraded"
+    assert "item of unknown kind 238" in store.state_reason
+    assert store.lookup(ROOT_ID, b"kv") == batches.kv
+
+
+# --- damage in the middle of the log -------------------------------------------------------------------------------
+
+
+def test_damage_in_the_middle_costs_its_batch_only() -> None:
+    batches = Batches()
+    for name in ("a", "b", "c"):
+        put(batches.store, name.encode(), content(name, GRANULE))
+        batches.commit(name)
+    device = batches.damaged("b")
+    report = check(copy(device))
+    assert any("are damaged: transactions" in problem.detail for problem in report.problems)
+    untouched = bytes(device.contents)
+    assert recover(device, read_only=True).lookup(batches.kv, b"c") is not None
+    assert device.contents == untouched
+    store = recover(device)
+    assert store.state == "degraded"
+    start, end = batches.places["b"]
+    assert (
+        f"{end - start} bytes of the metadata log at {start} are damaged: transactions 4 to 4 are lost"
+        in store.state_reason
+    )
+    assert [named(store, name) for name in (b"a", b"b", b"c")] == [content("a", GRANULE), None, content("c", GRANULE)]
+    check_space(store)
+    store = recover(device)
+    assert (store.state, store.region) == ("ok", 1)
+    assert named(store, b"c") == content("c", GRANULE)
+    assert check(device, data=True).clean
+
+
+def test_of_two_objects_with_the_same_blocks_the_younger_one_stays() -> None:
+    batches = Batches()
+    old = put(batches.store, b"old", content(0, 2 * GRANULE))
+    batches.commit("old")
+    batches.store.evict(old)
+    batches.commit("drop")
+    stage(batches.store)  # takes the free slot: a row in the same one would replace the old row
+    put(batches.store, b"new", content(1, GRANULE))
+    batches.commit("new")
+    device = batches.damaged("drop")
+    store = recover(device)
+    assert "claim the same blocks" in store.state_reason
+    assert [named(store, name) for name in (b"old", b"new")] == [None, content(1, GRANULE)]
+    check_space(store)
+    assert recover(device).state == "ok"
+    assert check(device, data=True).clean
+
+
+def test_of_two_objects_with_the_same_blocks_on_a_read_only_store() -> None:
+    batches = Batches()
+    old = put(batches.store, b"old", content(0, 2 * GRANULE))
+    batches.commit("old")
+    batches.store.evict(old)
+    batches.commit("drop")
+    stage(batches.store)  # takes the free slot: a row in the same one would replace the old row
+    put(batches.store, b"new", content(1, GRANULE))
+    batches.commit("new")
+    store = recover(batches.damaged("drop"), read_only=True)
+    assert named(store, b"new") == content(1, GRANULE)
+    with pytest.raises(ChecksumMismatch):
+        get(store, old)
+
+
+def test_what_lay_in_a_lost_directory_goes_too() -> None:
+    batches = Batches()
+    store = batches.store
+    directory = store.mkdir(batches.kv, b"d", 0o755, 0, 0)
+    batches.commit("d")
+    inner = store.mkdir(directory, b"inner", 0o755, 0, 0)
+    put(store, b"f", content(0, GRANULE), parent=inner)
+    twice = put(store, b"g", content(1, GRANULE), parent=inner)
+    store.link(twice, batches.kv, b"also here")
+    batches.commit("inner")
+    found = recover(batches.damaged("d"))
+    assert found.state == "degraded"
+    assert found.list_directory(batches.kv) == [(b"also here", twice)]
+    assert set(found.objects()) == {ROOT_ID, batches.kv, twice}
+    assert found.attributes(twice).nlink == 1
+    assert found.usage().used == GRANULE
+    check_space(found)
+
+
+def test_directories_that_lie_in_each_other_are_dropped() -> None:
+    batches = Batches()
+    store = batches.store
+    outer = store.mkdir(batches.kv, b"outer", 0o755, 0, 0)
+    inner = store.mkdir(outer, b"inner", 0o755, 0, 0)
+    put(store, b"f", content(0, GRANULE), parent=inner)
+    batches.commit("made")
+    store.rename(outer, b"inner", batches.kv, b"inner")
+    batches.commit("out")
+    store.rename(batches.kv, b"outer", inner, b"outer")
+    batches.commit("in")
+    found = recover(batches.damaged("out"))
+    assert found.state == "degraded"
+    assert set(found.objects()) == {ROOT_ID, batches.kv}
+    check_space(found)
+
+
+def test_nothing_is_written_while_a_block_of_the_log_cannot_be_read() -> None:
+    batches = Batches()
+    for name in ("a", "b"):
+        put(batches.store, name.encode(), content(name, GRANULE))
+        batches.commit(name)
+    at = batches.places["b"][0]
+    watched = Watched(batches.device, Fault("read", at, at + 1))
+    store = recover(watched)
+    assert store.state == "read-only"
+    assert "1 blocks of the log of metadata region 0 can't be read: transactions from 4 on may" in store.state_reason
+    assert [named(store, name) for name in (b"a", b"b")] == [content("a", GRANULE), None]
+    assert watched.calls == []
+    # It passed: nothing is lost.
+    assert named(recover(copy(batches.device)), b"b") == content("b", GRANULE)
+    # It doesn't pass, and somebody says so.
+    store = UnrecoveredStore.open(watched, BufferPool(4 << 20)).recover(mend_unreadable=True)
+    assert store.state == "degraded"
+    assert [named(store, name) for name in (b"a", b"b")] == [content("a", GRANULE), None]
+    assert recover(watched).state == "ok"
+
+
+def test_an_unreadable_block_behind_the_log_is_said_and_costs_nothing() -> None:
+    batches = Batches()
+    at = batches.places["namespace"][1] + 3 * BLOCK
+    store = recover(Watched(batches.device, Fault("read", at, at + 1)))
+    assert store.state == "degraded"
+    assert tree_of(store) == tree_of(batches.store)
+
+
+# --- rows that can't be ---------------------------------------------------------------------------------------------
+
+
+def test_an_extent_outside_the_data_area_is_not_believed() -> None:
+    batches = Batches()
+    store = batches.store
+    oid = put(store, b"bad", content(0, GRANULE))
+    table, slot = store.index.table, store.index.table.slot(oid)
+    for number, block in enumerate((0, store.superblock.data_start - 1, store.superblock.device_blocks - 20)):
+        with store.change() as transaction:
+            row = Row(
+                *(number + 9 << 32 | 20 + number, stat.S_IFREG | 0o644, 0, 0, 0, 5, 1, 1, 1, 1, 1),
+                *((Extent(0, store.superblock.data_start + 100 + number, 1), Extent(1, block, 64)), bytes(4), b""),
+            )
+            transaction.put(row)
+            transaction.name(batches.kv, b"n%d" % number, row.id)
+    assert table.id[slot] == oid
+    batches.commit("bad")
+    found = recover(batches.device)
+    assert found.state_reason.count("outside the data area") == 3
+    assert [name for name, _ in found.list_directory(batches.kv)] == [b"bad"]
+    check_space(found)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_overlaps_of_many_objects_leave_disjoint_ones(seed: int) -> None:
+    """Whatever overlaps: nothing is claimed twice afterwards, and the youngest of all has lost nothing."""
+    rng, batches = random.Random(seed), Batches()
+    store, start = batches.store, batches.store.superblock.data_start
+    with store.change() as transaction:
+        for number in range(2, 20):
+            extents = tuple(
+                Extent(10 * i, start + rng.randrange(100), rng.randrange(1, 12)) for i in range(rng.randrange(1, 4))
+            )
+            if len({e.block + i for e in extents for i in range(e.count)}) < sum(e.count for e in extents):
+                extents = extents[:1]
+            oid = 5 << 32 | number + 10
+            transaction.put(Row(oid, stat.S_IFREG, 0, 0, 0, 5, 1, 1, 1, number + 100, 1, extents, bytes(4), b""))
+            transaction.name(batches.kv, b"%d" % number, oid)
+    batches.commit("rows")
+    found = recover(batches.device)
+    check_space(found)
+    assert (b"19", 5 << 32 | 29) in found.list_directory(batches.kv)
+    assert recover(batches.device).state == "ok"
+
+
+def test_dropping_what_is_gone_already() -> None:
+    batches = Batches()
+    batches.store.drop_lost([12345])
+    with pytest.raises(NoSuchObject):
+        batches.store.attributes(12345)
+
+
+def test_serials_go_on_behind_what_was_staged_before_a_crash() -> None:
+    batches = Batches()
+    staged = [batches.store.stage(None, namespace=batches.kv, mode=0, uid=0, gid=0).id for _ in range(5)]
+    batches.store.commit()
+    found = recover(batches.device)
+    assert found.mkdir(batches.kv, b"d", 0o755, 0, 0) >> 32 > max(oid >> 32 for oid in staged)
