@@ -63,7 +63,8 @@ def errno_of(call: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     try:
         call(*args, **kwargs)
     except OSError as error:
-        return errno.errorcode[error.errno or 0]
+        # One number with two names, and errorcode knows it by the other.
+        return "EOPNOTSUPP" if error.errno == errno.EOPNOTSUPP else errno.errorcode[error.errno or 0]
     return "ok"
 
 
@@ -309,14 +310,17 @@ def restore_default(number: int) -> None:
 
 
 def threads_write(paths: list[str], size: int) -> None:
-    """Write to all paths at once, a thread each, until every file has `size` bytes; the handles stay open."""
+    """Write to all paths at once, a thread each, until every file has `size` bytes; the handles stay open.
 
-    def write(path: str) -> None:
+    The file at index i gets the byte i % 256.
+    """
+
+    def write(index: int, path: str) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT)
-        for _ in range(0, size, 1 << 16):
-            write_all(fd, bytes(1 << 16))
+        for start in range(0, size, 1 << 16):
+            write_all(fd, bytes([index % 256]) * min(1 << 16, size - start))
 
-    threads = [threading.Thread(target=write, args=(path,)) for path in paths]
+    threads = [threading.Thread(target=write, args=item) for item in enumerate(paths)]
     for thread in threads:
         thread.start()
     for thread in threads:

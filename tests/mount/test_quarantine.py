@@ -216,10 +216,9 @@ def test_a_medium_that_ends_early(make_mount: Callable[..., Mount]) -> None:
     assert load_direct(kv / ("y" if last[0] == "x" else "x")) in (CONTENT, CONTENT[::-1])
 
 
-def test_pages_of_the_writer_hide_a_flip_until_they_go(make_mount: Callable[..., Mount]) -> None:
-    """After a buffered write the kernel has the right bytes: a flip shows to O_DIRECT readers, or after a remount."""
+def test_after_a_remount_every_read_is_of_the_medium(make_mount: Callable[..., Mount]) -> None:
+    """The kernel may still have the writer's pages before; afterwards a buffered read meets the flip, too."""
     mount, kv = damaged(make_mount)
-    assert load(kv / "x") == CONTENT
     mount.umount()
     mount.mount()
     fd = os.open(kv / "x", os.O_RDONLY)

@@ -12,10 +12,12 @@ import pytest
 from harness.cli import hcfs
 from harness.images import create_image
 from harness.mounts import Mount
-from mount.actors import Actor, errno_of, load, pattern, put
+from mount.actors import Actor, errno_of, eventually, load, pattern, put
 
 WRITERS = 130
 """More than the 99 handlers that pyfuse3 runs by default."""
+SIZE = 300_000
+CONTENT = pattern("cached", 100_000)
 
 
 @pytest.fixture
@@ -33,59 +35,56 @@ def freezer(tmp_path: Path, make_loop: Callable[..., Path]) -> Iterator[Path]:
 
 
 def test_the_mount_stands_still_for_writers_only(freezer: Path, make_mount: Callable[..., Mount]) -> None:
-    """130 writers wait for the device; names, attributes, listings, creation, cached reads and the status don't."""
+    """130 writers wait for the device; names, attributes, listings, creation, cached reads and the status don't.
+
+    The writers are threads of another process: the one that thaws the device must hold no file of the mount, because a
+    program that it starts closes the inherited handles, and each close waits for the device.
+    """
     image = create_image(freezer / "image.img", "300M")
     hcfs("mkfs", image)
     mount = make_mount(image, options="commit_interval=0.1", allow_warnings=("slow", "stall", "waiting", "took"))
     kv = mount.ns()
     (kv / "writers").mkdir()
-    put(kv / "x", pattern("x", 100_000))
-    assert load(kv / "x") == pattern("x", 100_000)
-    contents = [pattern(number, 300_000) for number in range(WRITERS)]
-    failures: list[str] = []
-
-    def write(number: int) -> None:
-        try:
-            (kv / "writers" / f"{number}.tmp").write_bytes(contents[number])
-        except OSError as error:
-            failures.append(repr(error))
-
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(WRITERS)]
-    with Actor() as other:
-        # A process started while writers wait would inherit their descriptors and wait as well, to flush them: the one
-        # that thaws is there before, and doesn't wait for ever to be told.
-        thaw = subprocess.Popen(["bash", "-c", 'read -t 60; fsfreeze -u "$0"', freezer], stdin=subprocess.PIPE)
+    put(kv / "x", CONTENT)
+    assert load(kv / "x") == CONTENT
+    paths = [os.fspath(kv / "writers" / f"{number}.tmp") for number in range(WRITERS)]
+    problems: list[BaseException] = []
+    with Actor() as writers, Actor() as other:
         subprocess.run(["fsfreeze", "-f", freezer], check=True)
         try:
-            for thread in threads:
-                thread.start()
-            answered = threading.Event()
-            thread = threading.Thread(target=lambda: (served(other, kv, mount), answered.set()))
+            writers.begin("threads_write", paths, SIZE)
+            thread = threading.Thread(target=served, args=(other, kv, mount, problems), daemon=True)
             thread.start()
-            assert answered.wait(30), "calls that need no device wait for it"
+            thread.join(30)
+            waits = thread.is_alive()
         finally:
-            thaw.communicate(b"\n", timeout=60)
+            subprocess.run(["fsfreeze", "-u", freezer], check=True)
         thread.join(60)
-        for thread in threads:
-            thread.join(60)
-    assert failures == []
-    for number in range(WRITERS):
-        os.rename(kv / "writers" / f"{number}.tmp", kv / "writers" / f"{number}")
-        assert load(kv / "writers" / f"{number}") == contents[number]
+        assert not waits, "a call that needs no device waits for it"
+        assert problems == []
+        writers.result()
+        assert writers.leave() == 0
+    for number, path in enumerate(paths):
+        os.rename(path, path.removesuffix(".tmp"))
+        assert load(path.removesuffix(".tmp")) == bytes([number % 256]) * SIZE
 
 
-def served(other: Actor, kv: Path, mount: Mount) -> None:
+def served(other: Actor, kv: Path, mount: Mount, problems: list[BaseException]) -> None:
     """Calls that are answered from memory, by another process, in the directory of the waiting writers too."""
-    for _ in range(20):
-        assert other.listdir(kv / "writers") == []
-        assert errno_of(other.stat, kv / "writers" / "absent") == "ENOENT"
-        assert other.stat(kv / "x").st_size == 100_000
-        assert other.load(kv / "x") == pattern("x", 100_000)
-        other.mkdir(kv / "d")
-        other.rename(kv / "d", kv / "e")
-        other.rmdir(kv / "e")
-        other.close(other.open(kv / "writers" / "empty", os.O_WRONLY | os.O_CREAT))
-        other.unlink(kv / "writers" / "empty")
-        assert other.statvfs(kv).f_bsize == 4096
-    assert mount.status()["state"] == "ok"
-    assert hcfs("status", mount.dir, "--json").returncode == 0
+    try:
+        eventually(lambda: mount.status()["staged_objects"] == WRITERS, "every writer has its version")
+        for _ in range(20):
+            assert other.listdir(kv / "writers") == []
+            assert errno_of(other.stat, kv / "writers" / "absent") == "ENOENT"
+            assert other.stat(kv / "x").st_size == len(CONTENT)
+            assert other.load(kv / "x") == CONTENT
+            other.mkdir(kv / "d")
+            other.rename(kv / "d", kv / "e")
+            other.rmdir(kv / "e")
+            other.close(other.open(kv / "writers" / "empty", os.O_WRONLY | os.O_CREAT))
+            other.unlink(kv / "writers" / "empty")
+            assert other.statvfs(kv).f_bsize == 4096
+        assert mount.status()["state"] == "ok"
+        assert hcfs("status", mount.dir, "--json").returncode == 0
+    except BaseException as error:
+        problems.append(error)

