@@ -13,9 +13,14 @@ NAME_MAX = 1024
 """bytes in one component of a path"""
 SLOT_MASK = 0xFFFFFFFF
 MAX_SLOT = 1 << 26
-"""a higher slot in metadata is taken for damage, before memory is allocated for it"""
+"""no store has a higher slot; a small store's limit is lower (Superblock.max_slot)"""
 INTERNAL_XATTR = b"hcfs."
 """extended attributes that start so are the store's and the cache's own"""
+
+
+def is_name(name: bytes) -> bool:
+    """Whether a component of a path may be called so."""
+    return 0 < len(name) <= NAME_MAX and b"/" not in name and b"\0" not in name and name not in (b".", b"..")
 
 
 class Kind(IntEnum):

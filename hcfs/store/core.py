@@ -198,9 +198,13 @@ class Core:
             transaction = Transaction(self.index, time.time_ns())
             transaction.serial(self.serial_limit)
             self.enqueue(bytes(transaction.payload))
+        slot = self.index.table.take_slot()
+        if slot > self.index.max_slot:
+            self.index.table.give_slot(slot)
+            raise MetadataFull(f"{self.device.name}: {self.index.max_slot} objects are in use or being written")
         serial = self.index.next_serial & 0x7FFFFFFF or 1
         self.index.next_serial += 1
-        return serial << 32 | self.index.table.take_slot()
+        return serial << 32 | slot
 
     def slot(self, oid: int) -> int:
         """The object's slot. Raises NoSuchObject; the caller holds the lock."""

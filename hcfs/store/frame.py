@@ -16,6 +16,8 @@ assert HEADER.size == HEADER_BYTES
 _CHECKED_BYTES = 16
 MAX_PAYLOAD = 16 << 20
 FIRST_IN_BATCH = 1
+MAX_COUNT = 1 << 62
+"""generations, sequence numbers and serials count up from 1: a higher one is damage"""
 
 
 class FrameType(IntEnum):
@@ -60,7 +62,7 @@ def peek(buffer: memoryview, offset: int) -> tuple[int, int, int, int] | None:
     if offset + HEADER_BYTES > len(buffer):
         return None
     length, kind, flags, sequence, _, _ = HEADER.unpack_from(buffer, offset)
-    if not 0 < length <= MAX_PAYLOAD or kind not in (1, 2) or flags > 1:
+    if not 0 < length <= MAX_PAYLOAD or kind not in (1, 2) or flags > 1 or sequence > MAX_COUNT:
         return None
     return length, kind, flags, sequence
 

@@ -5,12 +5,14 @@ applies an item to the index and appends its encoding."""
 
 from __future__ import annotations
 
+import stat
 import struct
 from typing import Protocol
 
-from hcfs.store.attributes import MAX_SLOT, SLOT_MASK, Extra
+from hcfs.store.attributes import MAX_SLOT, ROOT_ID, SLOT_MASK, Extra, is_name
 from hcfs.store.errors import CorruptMetadata
 from hcfs.store.extents import EXTENT_BYTES, decode_extents, encode_extents
+from hcfs.store.frame import MAX_COUNT
 from hcfs.store.table import ROW_BYTES, Row, Table
 from hcfs.store.tree import Tree
 
@@ -54,7 +56,8 @@ class Target(Protocol):
 class Index:
     """The tables that transactions change. Applying an item twice, or to a state that has it, changes nothing."""
 
-    def __init__(self, granule_bytes: int) -> None:
+    def __init__(self, granule_bytes: int, max_slot: int = MAX_SLOT) -> None:
+        self.max_slot = max_slot
         self.table = Table(granule_bytes)
         self.tree = Tree(self.table)
         self.next_serial = 1
@@ -66,7 +69,12 @@ class Index:
         return self.table.objects * ROW_BYTES + self.table.variable_bytes + self.tree.encoded_bytes
 
     def put(self, row: Row) -> None:
+        """ValueError for a row that can't be."""
         slot = row.id & SLOT_MASK
+        if not 0 < slot <= self.max_slot:
+            raise ValueError(f"object {row.id} has an impossible slot")
+        if len(row.checksums) // 4 != -(-row.size // self.table.granule_bytes):
+            raise ValueError(f"object {row.id} of {row.size} bytes has {len(row.checksums) // 4} checksums")
         former = self.table.id[slot] if slot < len(self.table) else 0
         if former and former != row.id:
             self.tree.forget(slot)
@@ -75,10 +83,19 @@ class Index:
 
     def name(self, parent: int, name: bytes, oid: int, time_ns: int) -> None:
         parent_slot, slot = self.table.slot(parent), self.table.slot(oid)
-        if parent_slot and slot:
-            self.tree.add(parent_slot, name, slot)
+        if parent_slot and slot and oid != ROOT_ID:
+            self.add_name(parent_slot, name, slot)
             self.table.ctime_ns[slot] = time_ns
             self._directory_changed(parent_slot, time_ns)
+
+    def add_name(self, parent_slot: int, name: bytes, slot: int) -> None:
+        """Let a name lead to a slot. A directory has one name: the record that took its former one away may have been
+        lost."""
+        if stat.S_ISDIR(self.table.mode[slot]):
+            for former_parent, former in self.tree.names(slot):
+                if (former_parent, former) != (parent_slot, name):
+                    self.tree.remove(former_parent, former)
+        self.tree.add(parent_slot, name, slot)
 
     def unname(self, parent: int, name: bytes, time_ns: int) -> None:
         parent_slot = self.table.slot(parent)
@@ -222,8 +239,6 @@ def _apply(payload: memoryview, index: Target) -> None:
             extra = _take(payload, at, n_extra)
             at += n_extra
             Extra.decode(extra)
-            if (oid & SLOT_MASK) > MAX_SLOT:
-                raise ValueError(f"object {oid} has an impossible slot")
             index.put(
                 Row(
                     oid, mode, uid, gid, flags, size, atime, mtime, ctime, generation, access, extents, checksums, extra
@@ -231,7 +246,10 @@ def _apply(payload: memoryview, index: Target) -> None:
             )
         elif kind == NAME:
             _, parent, oid, length = _NAME.unpack_from(payload, at)
-            index.name(parent, _take(payload, at + _NAME.size, length), oid, time_ns)
+            name = _take(payload, at + _NAME.size, length)
+            if not is_name(name):
+                raise ValueError(f"{name!r} can't be a name")
+            index.name(parent, name, oid, time_ns)
             at += _NAME.size + length
         elif kind == UNNAME:
             _, parent, length = _UNNAME.unpack_from(payload, at)
@@ -256,7 +274,10 @@ def _apply(payload: memoryview, index: Target) -> None:
                 index.touch(oid, access)
             at += count * _TOUCHED.size
         elif kind == SERIAL:
-            index.next_serial = max(index.next_serial, _SERIAL.unpack_from(payload, at)[1])
+            serial = _SERIAL.unpack_from(payload, at)[1]
+            if serial > MAX_COUNT:
+                raise ValueError(f"serial {serial} is impossible")
+            index.next_serial = max(index.next_serial, serial)
             at += _SERIAL.size
         else:
             raise ValueError(f"item of unknown kind {kind}")

@@ -14,7 +14,14 @@ from hcfs.store.errors import DeviceSizeMismatch
 from hcfs.store.frame import FrameType
 from hcfs.store.items import Index
 from hcfs.store.region import RegionHeader
-from hcfs.store.superblock import BLOCK, LABEL_BYTES, Superblock, write_copies
+from hcfs.store.superblock import (
+    BLOCK,
+    LABEL_BYTES,
+    LARGEST_GRANULE,
+    SMALLEST_GRANULE,
+    Superblock,
+    write_copies,
+)
 from hcfs.store.table import Row
 
 DEFAULT_GRANULE = 256 << 10
@@ -48,7 +55,7 @@ def plan(
     """The superblock that mkfs would write. Raises UsageError, DeviceSizeMismatch."""
     if len(label.encode()) > LABEL_BYTES:
         raise UsageError(f"the label {label!r} has {len(label.encode())} bytes: at most {LABEL_BYTES} fit")
-    if granule & (granule - 1) or not 64 << 10 <= granule <= 1 << 20:
+    if granule & (granule - 1) or not SMALLEST_GRANULE <= granule <= LARGEST_GRANULE:
         raise UsageError(f"a granule of {granule} bytes isn't possible: use a power of two from 64K to 1M")
     if device_bytes < SMALLEST_DEVICE:
         raise DeviceSizeMismatch(

@@ -6,7 +6,7 @@ import stat
 import time
 from dataclasses import replace as with_fields
 
-from hcfs.store.attributes import INTERNAL_XATTR, NAME_MAX, ROOT_ID, Extra, Flags, Kind, kind_of
+from hcfs.store.attributes import INTERNAL_XATTR, NAME_MAX, ROOT_ID, Extra, Flags, Kind, is_name, kind_of
 from hcfs.store.core import Core
 from hcfs.store.errors import (
     AcrossNamespaces,
@@ -39,7 +39,7 @@ def check_name(name: bytes) -> None:
     """Raises NameTooLong or InvalidName."""
     if len(name) > NAME_MAX:
         raise NameTooLong(f"a name of {len(name)} bytes is too long: at most {NAME_MAX} bytes a component")
-    if not name or name in (b".", b"..") or b"/" in name or b"\0" in name:
+    if not is_name(name):
         raise InvalidName(f"{name!r} can't be a name")
 
 

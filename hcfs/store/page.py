@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hcfs.store.attributes import MAX_SLOT, SLOT_MASK, Extra
+from hcfs.store.attributes import SLOT_MASK, Extra, is_name
 from hcfs.store.errors import CorruptMetadata
 from hcfs.store.extents import EXTENT_BYTES, decode_extents, encode_extents
 from hcfs.store.items import Index
@@ -151,7 +151,7 @@ def _load(payload: memoryview, device_offset: int, index: Index) -> PageNames:
 
     ids = column("Q")
     slots = [oid & SLOT_MASK for oid in ids]
-    if any(a >= b for a, b in zip([0, *slots], slots, strict=False)) or (slots and slots[-1] > MAX_SLOT):
+    if any(a >= b for a, b in zip([0, *slots], slots, strict=False)) or (slots and slots[-1] > index.max_slot):
         raise ValueError("the slots of a page's rows don't ascend, or are impossible")
     table.grow(slots[-1] + 1 if slots else 1)
     _scatter(table.id, slots, ids)
@@ -172,6 +172,8 @@ def _load(payload: memoryview, device_offset: int, index: Index) -> PageNames:
     for slot, parent, length in zip(slots, parents, name_bytes, strict=True):
         name_value = take(length)
         if parent:
+            if not is_name(name_value):
+                raise ValueError(f"{name_value!r} can't be a name")
             names.append((parent, name_value, slot))
     for slot, count in zip(slots, n_extents, strict=True):
         if count:
@@ -186,6 +188,8 @@ def _load(payload: memoryview, device_offset: int, index: Index) -> PageNames:
         if not length:
             continue
         extra = Extra.decode(take(length))
+        if not all(is_name(link) for _, link in extra.links):
+            raise ValueError(f"object {table.id[slot]} has an impossible name")
         names.extend((parent, link, slot) for parent, link in extra.links)
         extra.links.clear()
         encoded = extra.encode()

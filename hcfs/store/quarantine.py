@@ -83,10 +83,8 @@ class Quarantine(Staging):
                 return []
             for slot in table.slots():
                 if table.flags[slot] & Flags.QUARANTINED:
-                    note = json.loads(self.extra_of(slot).xattrs.get(QUARANTINE_XATTR, b"{}"))
-                    path = str(note.get("path", "")).encode(errors="surrogateescape")
-                    reason, since = str(note.get("reason", "unknown")), int(note.get("since_ns", 0))
-                    found.append(Quarantined(table.id[slot], path, reason, table.blocks(slot), since))
+                    note = _note(self.extra_of(slot).xattrs.get(QUARANTINE_XATTR, b""))
+                    found.append(Quarantined(table.id[slot], *note[:2], table.blocks(slot), note[2]))
             return found
 
     def purge(self, oid: int) -> None:
@@ -112,3 +110,13 @@ class Quarantine(Staging):
                     transaction.unname(parent, name)
                 self.drop(transaction, slot)
             return names
+
+
+def _note(value: bytes) -> tuple[bytes, str, int]:
+    """Path, reason and time of a quarantined object, as its attribute holds them."""
+    try:
+        note = json.loads(value)
+        path = str(note["path"]).encode(errors="surrogateescape")
+        return path, str(note["reason"]), int(note["since_ns"])
+    except (ValueError, TypeError, KeyError):
+        return b"", "unknown", 0

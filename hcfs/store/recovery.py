@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import stat
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -12,6 +13,7 @@ from hcfs.device import BlockDevice, BufferPool, DeviceError
 from hcfs.store.allocator import Allocator, Overlap
 from hcfs.store.attributes import ROOT_ID, Flags, Kind, kind_of
 from hcfs.store.errors import CorruptMetadata, ReadOnlyStore
+from hcfs.store.extents import Extent
 from hcfs.store.frame import FrameType
 from hcfs.store.items import Index, apply
 from hcfs.store.log import LogWriter
@@ -64,7 +66,7 @@ def replay(device: BlockDevice, superblock: Superblock, number: int) -> Replayed
     header = reader.header()
     if header is None:
         return Refused(f"metadata region {number} has no valid header")
-    index = Index(superblock.granule)
+    index = Index(superblock.granule, superblock.max_slot)
     names: list[PageNames] = []
     try:
         for payload_at, found in reader.pages(header):
@@ -76,8 +78,8 @@ def replay(device: BlockDevice, superblock: Superblock, number: int) -> Replayed
         for page_names in names:
             for parent, name, slot in page_names.entries:
                 parent_slot = index.table.slot(parent)
-                if parent_slot:
-                    index.tree.add(parent_slot, name, slot)
+                if parent_slot and slot != ROOT_SLOT:
+                    index.add_name(parent_slot, name, slot)
         index.next_serial = max(index.next_serial, header.next_serial)
         scan = LogScan(reader, header)
         transactions = 0
@@ -152,6 +154,13 @@ def tidy(superblock: Superblock, state: Replayed) -> list[int]:
         )
     doomed = _unreachable(index)
     state.problems.extend(f"object {oid} has no name that leads to it from the root" for oid in doomed)
+    for oid in doomed:
+        # Directories that lie in each other would be walked up for ever.
+        index.tree.forget(table.slot(oid))
+    for slot in table.slots():
+        if table.flags[slot] & Flags.QUARANTINED and index.tree.names(slot):
+            state.problems.append(f"the quarantined object {table.id[slot]} has a name")
+            index.tree.forget(slot)
     runs: list[tuple[int, int, int]] = []
     start, end = superblock.data_start, superblock.data_start + superblock.data_blocks
     lost = set(doomed)
@@ -161,6 +170,11 @@ def tidy(superblock: Superblock, state: Replayed) -> list[int]:
             continue
         if any(extent.block < start or extent.block + extent.count > end for extent in extents):
             state.problems.append(f"object {oid} has an extent outside the data area")
+            lost.add(oid)
+            doomed.append(oid)
+            continue
+        if not _in_order(extents, -(-table.size[slot] // BLOCK)):
+            state.problems.append(f"object {oid} has extents that overlap or lie beyond its size")
             lost.add(oid)
             doomed.append(oid)
             continue
@@ -182,6 +196,16 @@ def tidy(superblock: Superblock, state: Replayed) -> list[int]:
     return doomed
 
 
+def _in_order(extents: tuple[Extent, ...], blocks: int) -> bool:
+    """Whether extents of an object of that many blocks ascend, and none is empty."""
+    at = 0
+    for extent in extents:
+        if extent.logical < at or not extent.count:
+            return False
+        at = extent.logical + extent.count
+    return at <= blocks
+
+
 def _unreachable(index: Index) -> list[int]:
     """Ids of the objects that no path from the root leads to, quarantined ones apart. Where records are missing,
     directories can also lie in each other."""
@@ -190,7 +214,7 @@ def _unreachable(index: Index) -> list[int]:
     directories = [ROOT_SLOT]
     for directory in directories:
         for slot in tree.children.get(directory, {}).values():
-            if slot in tree.children and slot not in reached:
+            if slot in tree.children and slot not in reached and stat.S_ISDIR(table.mode[slot]):
                 reached.add(slot)
                 directories.append(slot)
     return [

@@ -65,6 +65,7 @@ def decode_header(block: bytes | memoryview, superblock: Superblock) -> RegionHe
         uuid != superblock.uuid.bytes
         or header.log_block != 1 + checkpoint_blocks
         or header.log_block > superblock.region_blocks
+        or max(header.generation, header.checkpoint_seq, header.next_serial) > frames.MAX_COUNT
     ):
         return None
     return header
@@ -170,6 +171,9 @@ class LogScan:
         self.torn = False
         """the log ends in a batch that was begun and isn't whole"""
         self.damage: list[LogDamage] = []
+        self._search_budget = 4 * reader.length + frames.MAX_PAYLOAD
+        """bytes that are checksummed in looking for what goes on behind damage: blocks made to look like long frames
+        would otherwise take hours"""
         self.unreadable: set[int] = set()
         """blocks, from the region's start, that the device couldn't read"""
 
@@ -246,6 +250,9 @@ class LogScan:
             head = self._head(offset)
             if head is None or head[1] != FrameType.TRANSACTION or not head[2] & FIRST_IN_BATCH or head[3] <= expected:
                 continue
+            self._search_budget -= head[0]
+            if self._search_budget < 0:
+                return None
             if self._frame(offset, self._seed) is not None:
                 return offset, head[3]
         return None

@@ -9,11 +9,13 @@ from dataclasses import dataclass, replace
 from crc32c import crc32c
 
 from hcfs.device import BlockDevice, DeviceError
+from hcfs.store.attributes import MAX_SLOT
 from hcfs.store.errors import DeviceSizeMismatch, NotAStore, UnsupportedFormat
 
 BLOCK = 4096
 MAGIC = b"HCFS\x89\r\n\x1a"
 VERSION = 1
+SMALLEST_GRANULE, LARGEST_GRANULE = 64 << 10, 1 << 20
 LABEL_BYTES = 64
 KNOWN_RO_COMPAT = 0
 KNOWN_INCOMPAT = 0
@@ -43,6 +45,12 @@ class Superblock:
     compat: int = 0
     ro_compat: int = 0
     incompat: int = 0
+
+    @property
+    def max_slot(self) -> int:
+        """Slots above this can't be needed: a higher one in metadata is taken for damage before memory is allocated for
+        it. Six times what a region has room for, and as many again as can be staged at once."""
+        return min(MAX_SLOT, (1 << 16) + self.region_blocks * BLOCK // 64)
 
     def encode(self) -> bytes:
         """The block as it stands on the device, 4,096 bytes."""
@@ -134,7 +142,7 @@ def _sane(sb: Superblock) -> bool:
     """Whether the geometry is possible: a block that verifies may still have been written by a faulty program."""
     first, second = sb.regions
     return (
-        sb.granule >= BLOCK
+        SMALLEST_GRANULE <= sb.granule <= LARGEST_GRANULE
         and sb.granule & (sb.granule - 1) == 0
         and sb.region_blocks >= 4
         and first >= 1
@@ -189,7 +197,7 @@ def read_pair(device: BlockDevice) -> SuperblockPair:
             f"{device.name} holds no hcfs store (no valid superblock at either end): format it with 'hcfs"
             f" mkfs {device.name}'"
         )
-    if first is not None and last is not None and last.uuid != first.uuid:
+    if first is not None and last is not None and (last.uuid, last.regions) != (first.uuid, first.regions):
         last, candidates = None, [first]
     best = max(candidates, key=lambda sb: sb.generation)
     damaged = tuple(place for place, sb in (("first", first), ("last", last)) if sb != best)

@@ -116,7 +116,8 @@ class Tree:
     def path(self, slot: int) -> bytes:
         """Path of the first name from the root, without a leading slash; b"" for the root and for what has no name."""
         parts: list[bytes] = []
-        while slot != ROOT_SLOT and slot < len(self.parent) and self.parent[slot]:
+        # Damaged metadata can have directories that lie in each other.
+        while slot != ROOT_SLOT and slot < len(self.parent) and self.parent[slot] and len(parts) < len(self.parent):
             name = self.name[slot]
             assert name is not None
             parts.append(name)

@@ -421,15 +421,16 @@ def test_overlaps_of_many_objects_leave_disjoint_ones(seed: int) -> None:
     """Whatever overlaps: nothing is claimed twice afterwards, and the youngest of all has lost nothing."""
     rng, batches = random.Random(seed), Batches()
     store, start = batches.store, batches.store.superblock.data_start
+    size, table = 30 * BLOCK, bytes(4 * -(-30 * BLOCK // GRANULE))
     with store.change() as transaction:
         for number in range(2, 20):
             extents = tuple(
-                Extent(10 * i, start + rng.randrange(100), rng.randrange(1, 12)) for i in range(rng.randrange(1, 4))
+                Extent(10 * i, start + rng.randrange(100), rng.randrange(1, 11)) for i in range(rng.randrange(1, 4))
             )
             if len({e.block + i for e in extents for i in range(e.count)}) < sum(e.count for e in extents):
                 extents = extents[:1]
             oid = 5 << 32 | number + 10
-            transaction.put(Row(oid, stat.S_IFREG, 0, 0, 0, 5, 1, 1, 1, number + 100, 1, extents, bytes(4), b""))
+            transaction.put(Row(oid, stat.S_IFREG, 0, 0, 0, size, 1, 1, 1, number + 100, 1, extents, table, b""))
             transaction.name(batches.kv, b"%d" % number, oid)
     batches.commit("rows")
     found = recover(batches.device)
