@@ -49,6 +49,10 @@ class Content(Durability):
         for first in range(0, granules, step):
             self._read_granules(pin, first, min(first + step, granules) - 1)
 
+    def verify_granules(self, pin: Pin, first: int, last: int) -> None:
+        """Read and check the granules [first, last] from the device, at most 1 MiB. Blocks. Raises as `verify`."""
+        self._read_granules(pin, first, last)
+
     def checksums_of(self, pin: Pin) -> bytes:
         """The pinned object's granule checksums. May block to read them; raises UnreadableGranule."""
         source = pin.checksums

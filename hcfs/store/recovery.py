@@ -252,6 +252,8 @@ class UnrecoveredStore:
         self._device = device
         self._pool = pool
         self._pair = pair
+        self.mended: list[str] = []
+        """what `recover` found wrong with the metadata and wrote anew without, in sentences"""
 
     @classmethod
     def open(cls, device: BlockDevice, pool: BufferPool) -> UnrecoveredStore:
@@ -315,4 +317,5 @@ class UnrecoveredStore:
         if writer is not None and (doomed or state.problems):
             store.drop_lost(doomed)
             store.checkpoint()
+            self.mended = list(state.problems)
         return store

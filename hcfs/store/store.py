@@ -35,9 +35,10 @@ class Store(Quarantine):
                 max_objects=self.superblock.max_objects,
             )
 
-    def objects(self) -> Iterator[int]:
-        """Ids of all objects, quarantined ones included; objects that come or go meanwhile may be missed."""
-        for slot in self.index.table.slots():
+    def objects(self, first_slot: int = 1) -> Iterator[int]:
+        """Ids of all objects from a slot on, quarantined ones included; objects that come or go meanwhile may be
+        missed."""
+        for slot in self.index.table.slots(first_slot):
             oid = self.index.table.id[slot]
             if oid:
                 yield oid

@@ -204,6 +204,14 @@ def read_pair(device: BlockDevice) -> SuperblockPair:
     return SuperblockPair(best, damaged)
 
 
+def read_valid(device: BlockDevice, pair: SuperblockPair) -> bytes:
+    """The block that the pair's superblock was decoded from, as it stands on the device. Raises DeviceError."""
+    block = 0 if "first" not in pair.damaged else pair.superblock.device_blocks - 1
+    buffer = bytearray(BLOCK)
+    device.read_into(block * BLOCK, memoryview(buffer))
+    return bytes(buffer)
+
+
 def read_superblock(device: BlockDevice) -> Superblock:
     """The valid superblock of the higher generation. Raises as `read_pair`."""
     return read_pair(device).superblock

@@ -178,10 +178,10 @@ class Table:
             self.extra[slot] = extra
         self.variable_bytes += len(extra) - len(old)
 
-    def slots(self) -> Iterator[int]:
-        """Slots with a row; safe against changes meanwhile."""
+    def slots(self, first: int = 1) -> Iterator[int]:
+        """Slots with a row, from `first` on; safe against changes meanwhile."""
         ids = self.id
-        at = 1
+        at = max(1, first)
         while at < len(ids):
             if ids[at]:
                 yield at

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from harness import snapshots, workloads
-from harness.overlay import OverlayDevice
+from harness.overlay import OverlayDevice, Patches
 from harness.recording import Epoch, Event, RecordingDevice, Write, epochs
 from harness.snapshots import Snapshot
 from harness.workloads import Session, Step
@@ -24,7 +24,6 @@ COMMIT: Step = ("commit",)
 EXHAUSTIVE = 10
 """outstanding writes up to which every subset is tried"""
 
-Patches = list[tuple[int, bytes]]
 TEARS = 6
 """ways to tear each write that are tried with all, none and some of the others"""
 

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
+Patches = list[tuple[int, bytes]]
+"""(device offset, bytes), later ones over earlier ones"""
+
+
 class OverlayDevice:
     """`base` under `patches`, later ones on top. What is written here becomes a further patch and an event of
     `journal`; the base is never changed."""
@@ -18,7 +22,7 @@ class OverlayDevice:
     io: IoMode = "memory"
     read_only = False
 
-    def __init__(self, base: Buffer, patches: list[tuple[int, bytes]], *, name: str = "crash state") -> None:
+    def __init__(self, base: Buffer, patches: Patches, *, name: str = "crash state") -> None:
         self.name = name
         self._base = memoryview(base)
         self.size = len(self._base)

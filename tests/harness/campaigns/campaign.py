@@ -68,7 +68,7 @@ class Campaign:
             try:
                 summary.add(self.case(random.Random(f"{seed}/{number}"), number))
             except Exception as error:
-                what = f"{type(error).__name__}: {error}"
+                what = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
                 if not isinstance(error, AssertionError):
                     what += "\n" + traceback.format_exc()
                 summary.findings.append(f"{what}\nrepeat: {self.command(seed, number)}")
