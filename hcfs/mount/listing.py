@@ -9,6 +9,8 @@ from hcfs.mount.answers import Caller, Entry, Opened, Space
 from hcfs.mount.core import Identity
 from hcfs.mount.handles import DirectoryHandle, Listed
 from hcfs.mount.renaming import Renaming
+from hcfs.mount.versions import Fate
+from hcfs.mount.virtual import VIRTUAL
 from hcfs.store import BLOCK, Kind
 
 LISTED_TIMEOUT = 5.0
@@ -37,7 +39,9 @@ class Listing(Renaming):
         return Opened(self.handles.add(DirectoryHandle(ino, parent, entries, pin)))
 
     def readdir(self, number: int, start: int) -> Iterator[tuple[bytes, Entry, int]]:
-        """Name, entry and position after it, from position `start` on; what was removed since is left out."""
+        """Name, entry and position after it, from position `start` on; what was removed since is left out.
+
+        The kernel takes each entry for the answer to a lookup, so each says what its name leads to now."""
         handle = self.handles.directory(number)
         entries = handle.entries
         for position in range(start, len(entries)):
@@ -46,7 +50,7 @@ class Listing(Renaming):
             attributes = None if entry is None else entry.attributes
             if entry is None or attributes is None:
                 continue
-            if listed.fleeting:
+            if listed.fleeting or self.versions.of_name(handle.ino, listed.name):
                 entry = entry._replace(entry_timeout=0.0, attr_timeout=0.0)
             elif attributes.kind is not Kind.DIRECTORY:
                 entry = entry._replace(entry_timeout=min(entry.entry_timeout, LISTED_TIMEOUT))
@@ -54,13 +58,12 @@ class Listing(Renaming):
 
     def _present(self, directory: int, listed: Listed) -> Entry | None:
         try:
-            entry = self.getattr(listed.ino)
-            if entry.attributes is not None and entry.attributes.nlink:
-                return entry
-        except HcfsError:
-            pass
-        try:
-            # Replaced since the directory was opened: the name is still there, for another object.
+            if listed.name in (b".", b"..") or directory >= VIRTUAL or listed.ino >= VIRTUAL:
+                return self.getattr(listed.ino)
+            with self.lock:
+                version = self.versions.get(listed.ino)
+                if version is not None and version.fate is Fate.STAGED and version.key == (directory, listed.name):
+                    return self.version_entry(version)
             oid = self.store.lookup(directory, listed.name)
             return None if oid is None else self.getattr(oid)
         except HcfsError:
