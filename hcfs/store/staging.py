@@ -54,11 +54,14 @@ class Staging(Names, Content):
         xattrs: dict[bytes, bytes] | None = None,
     ) -> Staged:
         """Begin an object: empty, or a view of a committed file `base` whose attributes it then starts with (mode, uid,
-        gid are ignored). Memory only. Raises NoSuchObject, ReadOnlyStore."""
+        gid are ignored). Memory only. Raises NoSuchObject, ReadOnlyStore, MetadataFull."""
         with self.lock:
             self.require_writable()
-            pin = self.pin(base) if base is not None else None
+            if base is not None:
+                self.slot(base)
+            # Before the pin, which nobody would release if there were no id left.
             oid = self.new_id()
+            pin = self.pin(base) if base is not None else None
             now = time.time_ns()
             if base is not None:
                 extra = self.extra_of(self.slot(base))

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from store.rig import UUID
 
 from hcfs.store import frame
-from hcfs.store.frame import FIRST_IN_BATCH, MAX_PAYLOAD, FrameType
+from hcfs.store.frame import FIRST_IN_BATCH, MAX_COUNT, MAX_PAYLOAD, FrameType
 
 SEED = frame.seed(UUID, 5)
 
 
-@given(st.binary(min_size=1, max_size=200), st.integers(0, 2**64 - 1), st.sampled_from(FrameType), st.integers(0, 5))
+@given(st.binary(min_size=1, max_size=200), st.integers(0, MAX_COUNT), st.sampled_from(FrameType), st.integers(0, 5))
 def test_frames_come_back(payload: bytes, sequence: int, kind: FrameType, words_before: int) -> None:
     encoded = frame.encode(kind, FIRST_IN_BATCH, sequence, payload, SEED)
     assert len(encoded) == frame.padded(len(payload))
@@ -64,7 +64,14 @@ def test_impossible_lengths_are_a_bug_of_the_caller(payload: bytes) -> None:
 
 @pytest.mark.parametrize(
     "header",
-    [(0, 1, 1, 1, 0, 0), (MAX_PAYLOAD + 1, 1, 1, 1, 0, 0), (8, 0, 1, 1, 0, 0), (8, 3, 1, 1, 0, 0), (8, 1, 2, 1, 0, 0)],
+    [
+        (0, 1, 1, 1, 0, 0),
+        (MAX_PAYLOAD + 1, 1, 1, 1, 0, 0),
+        (8, 0, 1, 1, 0, 0),
+        (8, 3, 1, 1, 0, 0),
+        (8, 1, 2, 1, 0, 0),
+        (8, 1, 1, MAX_COUNT + 1, 0, 0),
+    ],
 )
 def test_implausible_headers(header: tuple[int, ...]) -> None:
     assert frame.peek(memoryview(struct.pack("<IHHQII", *header)), 0) is None

@@ -146,6 +146,23 @@ def test_what_is_sealed_has_its_row_for_certain() -> None:
     assert (store.reserved_bytes, store.reserved_objects) == (0, 0)
 
 
+def test_more_staged_objects_than_there_can_be_rows() -> None:
+    store = new_store(max_objects=20)
+    base = put(store, b"a", b"base")
+    store.index.max_slot = 30
+    staged = []
+    with pytest.raises(MetadataFull, match="objects are in use or being written"):  # noqa: PT012
+        for _ in range(40):
+            staged.append(stage(store, base))
+    assert len(staged) == 27
+    assert len(store.pins()) == store.usage().staged_objects == len(staged), "the refused one holds no pin"
+    for one in staged:
+        one.abandon()
+    assert store.pins() == []
+    stage(store, base).abandon()
+    check_space(store)
+
+
 def test_a_full_metadata_region_says_so() -> None:
     store = new_store(max_objects=64)
     kv = namespace(store)
