@@ -46,6 +46,8 @@ class Replayed:
     """the highest of both regions' valid headers"""
     unreadable: bool = False
     """something was left out since the device couldn't read it, which may pass"""
+    carried: list[bytes] = field(default_factory=list)
+    """the last transactions, which this region's log doesn't hold, but the other one's"""
     problems: list[str] = field(default_factory=list)
     """sentences; empty when the state is exact"""
 
@@ -58,6 +60,8 @@ class Refused:
     """a sentence"""
     unreadable: bool = False
     """the device couldn't read it, which may pass"""
+    header: RegionHeader | None = None
+    """valid where only the checkpoint is damaged"""
 
 
 def replay(device: BlockDevice, superblock: Superblock, number: int) -> Replayed | Refused:
@@ -71,9 +75,8 @@ def replay(device: BlockDevice, superblock: Superblock, number: int) -> Replayed
     try:
         for payload_at, found in reader.pages(header):
             if found is None:
-                return Refused(
-                    f"the checkpoint of metadata region {number} (generation {header.generation}) is damaged"
-                )
+                reason = f"the checkpoint of metadata region {number} (generation {header.generation}) is damaged"
+                return Refused(reason, header=header)
             names.append(load(found.payload, payload_at, index))
         for page_names in names:
             for parent, name, slot in page_names.entries:
@@ -91,6 +94,7 @@ def replay(device: BlockDevice, superblock: Superblock, number: int) -> Replayed
         return Refused(
             f"metadata region {number} (generation {header.generation}) can't be read: {error}",
             unreadable=isinstance(error, DeviceError),
+            header=header,
         )
     replayed = Replayed(
         *(number, header, index, scan.next_sequence, scan.end, transactions, scan.torn, scan.damage),
@@ -112,6 +116,26 @@ def replay(device: BlockDevice, superblock: Superblock, number: int) -> Replayed
     return replayed
 
 
+def _carry_on(device: BlockDevice, superblock: Superblock, state: Replayed, header: RegionHeader) -> None:
+    """Apply the log behind a checkpoint that can't be used to the state before that: transactions say what is."""
+    scan = LogScan(RegionReader(device, superblock, 1 - state.region), header)
+    behind, carried = state.next_sequence, []
+    try:
+        for frame in scan:
+            if frame.sequence >= behind:
+                apply(frame.payload, state.index)
+                carried.append(bytes(frame.payload))
+    except (CorruptMetadata, DeviceError) as error:
+        state.problems.append(f"the log behind it can't be used: {error}")
+    if header.checkpoint_seq >= behind or scan.damage:
+        lost = scan.next_sequence - behind - len(carried)
+        state.problems.append(f"{lost} transactions, {behind} or later, are lost")
+    else:
+        state.carried = carried
+    state.next_sequence = max(behind, scan.next_sequence)
+    state.index.table.rebuild_free_slots()
+
+
 def current(device: BlockDevice, superblock: Superblock) -> Replayed:
     """The state of the newest usable region. Raises CorruptMetadata when neither is."""
     headers: list[tuple[int, int]] = []
@@ -131,10 +155,13 @@ def current(device: BlockDevice, superblock: Superblock) -> Replayed:
         if isinstance(result, Replayed):
             result.last_generation = max(headers)[0]
             result.unreadable |= any(other.unreadable for other in refused)
-            result.problems.extend(
-                f"{other.reason}; region {number} (generation {generation}) is used, which may be older"
-                for other in refused
-            )
+            for other in refused:
+                used = f"{other.reason}; region {number} (generation {generation}) is used"
+                if other.header is None:
+                    result.problems.append(f"{used}, which may be older")
+                else:
+                    result.problems.append(f"{used}, and the log behind that checkpoint")
+                    _carry_on(device, superblock, result, other.header)
             return result
         refused.append(result)
     raise CorruptMetadata(
@@ -315,6 +342,9 @@ class UnrecoveredStore:
             # that it frees are given out from now on, so it must be durable first.
             device.flush()
         if writer is not None and (doomed or state.problems):
+            # The checkpoint is about to overwrite the only place where these are.
+            store.queue = state.carried
+            store.commit()
             store.drop_lost(doomed)
             store.checkpoint()
             self.mended = list(state.problems)

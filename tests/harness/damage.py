@@ -125,9 +125,9 @@ def _map(store: Store, device: RecordingDevice, batches: list[tuple[int, int, by
         places += [
             Place(f"{words} region's header", start, start + COVERED_HEADER, touches, older=current),
             Place(f"{words} region's header, reserved part", start + COVERED_HEADER, start + BLOCK, detected=False),
+            # Both logs together still have what the pages had.
             Place(
-                *(f"{words} region's checkpoint", start + BLOCK, start + BLOCK + header.checkpoint_bytes),
-                *(touches, current, current),
+                f"{words} region's checkpoint", start + BLOCK, start + BLOCK + header.checkpoint_bytes, detected=current
             ),
         ]
         if not current:

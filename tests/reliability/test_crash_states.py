@@ -137,24 +137,40 @@ def test_mkfs_leaves_a_whole_store_or_none():
     assert empty
 
 
-def test_a_recovery_that_mends_is_survived_when_it_crashes_itself():
-    """The log is damaged in the middle, so recovery drops what was lost and writes a checkpoint; a crash at any moment
-    of that leaves the same state or the mended one, which the next recovery makes the same."""
-    device = RecordingDevice.over(crash_states.image())
-    session = workloads.Session(workloads.open_store(device), random.Random(1))
+def in_the_log(device: RecordingDevice, session: workloads.Session) -> set[int]:
     batches = []
     for number in range(6):
         session.write(b"kv/d1/%d" % number, 3000)
         session.commit()
         batches.append(device.writes[-1].offset)
     device.contents[batches[2] + 100] ^= 1
+    return {0, 1, 3, 4, 5}
+
+
+def in_the_checkpoint(device: RecordingDevice, session: workloads.Session) -> set[int]:
+    for number in range(6):
+        if number == 3:
+            session.checkpoint()
+        session.write(b"kv/d1/%d" % number, 3000)
+        session.commit()
+    region = session.store.superblock.regions[session.store.region]
+    device.contents[(region + 1) * BLOCK + 100] ^= 1
+    return {0, 1, 2, 3, 4, 5}
+
+
+@pytest.mark.parametrize("damage", [in_the_log, in_the_checkpoint])
+def test_a_recovery_that_mends_is_survived_when_it_crashes_itself(damage):
+    """Recovery drops what was lost and writes a checkpoint; a crash at any moment of that leaves a state that the next
+    recovery makes the same of."""
+    device = RecordingDevice.over(crash_states.image())
+    left = damage(device, workloads.Session(workloads.open_store(device), random.Random(1)))
     damaged = bytes(device.contents)
 
     first = OverlayDevice(damaged, [])
     mended = workloads.open_store(first)
     assert mended.state == "degraded"
     expected = snapshots.take(mended)
-    assert {entry[0] for entry in expected.entries} >= {b"/kv/d1/%d" % number for number in (0, 1, 3, 4, 5)}
+    assert {entry[0] for entry in expected.entries} >= {b"/kv/d1/%d" % number for number in left}
     medium, count = bytearray(damaged), 0
     for epoch in epochs(first.journal):
         for patches in crash.states(epoch.writes, random.Random(2), 100):

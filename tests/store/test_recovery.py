@@ -133,7 +133,7 @@ def flip_page(device: MemoryDevice) -> None:
     device.contents[region_start(device, 1) + BLOCK + 50] ^= 1
 
 
-@pytest.mark.parametrize("damage", [flip_header, erase_header, flip_page])
+@pytest.mark.parametrize("damage", [flip_header, erase_header])
 def test_the_older_region_is_used_and_that_is_said(damage: Callable[[MemoryDevice], None]) -> None:
     device, older = two_states()
     damage(device)
@@ -156,6 +156,49 @@ def test_the_older_region_is_used_and_that_is_said(damage: Callable[[MemoryDevic
     assert store.state == "ok"
     assert named(store, b"more") == b"1"
     assert check(device, data=True).clean
+
+
+def test_a_damaged_checkpoint_costs_nothing_that_both_logs_have() -> None:
+    device, _ = two_states()
+    latest = tree_of(recover(MemoryDevice.holding(device.contents)))
+    flip_page(device)
+    report = check(copy(device))
+    assert [problem for problem in report.problems if "and the log behind that checkpoint" in problem.detail]
+    store = recover(device)
+    assert (store.state, store.region) == ("degraded", 1)
+    assert tree_of(store) == latest
+    check_space(store)
+    put(store, b"more", b"1")
+    store.commit()
+    store = recover(device)
+    assert store.state == "ok"
+    assert named(store, b"more") == b"1"
+    assert check(device, data=True).clean
+
+
+def test_a_damaged_checkpoint_of_a_full_log_costs_what_it_alone_had() -> None:
+    """The transactions that didn't fit the older log are in the damaged pages only; those behind them are there."""
+    device = new_device()
+    store = recover(device)
+    put(store, b"old", content(0, GRANULE))
+    store.commit()
+    number = 0
+    while not store.counters.checkpoints:
+        number += 1
+        put(store, b"%d" % number, b"1")
+        store.set_xattr(namespace(store), b"user.fill", bytes(60_000))
+        store.commit()
+    put(store, b"new", content(1, GRANULE))
+    store.commit()
+    flip_page(device)
+    store = recover(device)
+    assert "are lost" in store.state_reason
+    assert named(store, b"old") == content(0, GRANULE)
+    assert named(store, b"new") == content(1, GRANULE)
+    assert named(store, b"1") == b"1"
+    assert named(store, b"%d" % number) is None
+    check_space(store)
+    assert recover(device).state == "ok"
 
 
 def test_a_header_that_cannot_be_read_is_like_a_damaged_one() -> None:
