@@ -1,0 +1,158 @@
+"""fsck's two halves: what is wrong is said and not touched; what can be mended without a guess is, once."""
+
+from __future__ import annotations
+
+import stat
+
+import pytest
+from store.rig import GRANULE, check_space, content, named, namespace, new_device, put, recover, stage
+
+from hcfs.device import MemoryDevice
+from hcfs.store import BLOCK, ROOT_ID, Extent, Store
+from hcfs.store.check import check
+from hcfs.store.errors import CorruptMetadata
+from hcfs.store.repair import repair
+from hcfs.store.superblock import read_superblock
+from hcfs.store.table import Row
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.device = new_device()
+        self.store: Store = recover(self.device)
+        kv = namespace(self.store)
+        self.good, self.bad = (put(self.store, name, content(name, 3 * GRANULE + 5)) for name in (b"good", b"bad"))
+        self.store.symlink(kv, b"link", b"good", 0, 0)
+        self.hidden = put(self.store, b"hidden", content(b"hidden", GRANULE))
+        self.store.quarantine(self.hidden, "test")
+        self.store.commit()
+
+    def spoil(self) -> None:
+        (extent,) = self.store.extents_of(self.bad)
+        self.device.contents[extent.block * BLOCK + GRANULE + 1] ^= 1
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def assert_repaired(device: MemoryDevice, *kinds: str, data: bool = True) -> None:
+    """Detected, repaired, and clean at a second pass, which finds nothing to do."""
+    before = bytes(device.contents)
+    assert not check(device, data=data).clean
+    assert device.contents == before, "a check writes nothing"
+    assert [done.kind for done in repair(device, data=data)] == list(kinds)
+    report = check(device, data=data)
+    assert report.problems == []
+    before = bytes(device.contents)
+    assert repair(device, data=data) == []
+    assert device.contents == before
+
+
+def test_a_sound_store_is_counted(scene: Scene) -> None:
+    progress: list[tuple[int, int]] = []
+    report = check(scene.device, data=True, progress=lambda done, total: progress.append((done, total)))
+    assert report.clean
+    assert (report.files, report.directories, report.symlinks, report.quarantined) == (2, 2, 1, 1)
+    assert (report.granules_checked, report.granules_bad, report.data_checked) == (8, 0, True)
+    total = 2 * (3 * GRANULE + 5)
+    assert progress[-1] == (total, total)
+    usage = scene.store.usage()
+    assert (report.used_bytes, report.quarantined_bytes, report.free_bytes, report.capacity_bytes) == (
+        *(usage.used, usage.quarantined, usage.free, usage.capacity),
+    )
+    assert not check(scene.device).data_checked
+    assert repair(scene.device, data=True) == []
+
+
+def test_damaged_data(scene: Scene) -> None:
+    scene.spoil()
+    assert check(scene.device).clean
+    report = check(scene.device, data=True)
+    (problem,) = report.problems
+    assert (problem.kind, problem.where, report.granules_bad) == ("checksum", "/kv/bad", 1)
+    assert f"bytes {GRANULE} to {2 * GRANULE - 1} don't match" in problem.detail
+    progress: list[tuple[int, int]] = []
+    (done,) = repair(scene.device, data=True, progress=lambda *where: progress.append(where))
+    assert (done.kind, done.where) == ("object", "/kv/bad")
+    assert progress[-1][0] == progress[-1][1] == 2 * (3 * GRANULE + 5)
+    store = recover(scene.device)
+    assert [q.path for q in store.quarantined()] in ([b"kv/hidden", b"kv/bad"], [b"kv/bad", b"kv/hidden"])
+    assert named(store, b"good") == content(b"good", 3 * GRANULE + 5)
+    assert check(scene.device, data=True).clean
+
+
+@pytest.mark.parametrize("at", [0, -BLOCK])
+def test_a_damaged_superblock(scene: Scene, at: int) -> None:
+    superblock = read_superblock(scene.device)
+    scene.device.contents[at + 77] ^= 1
+    assert_repaired(scene.device, "superblock")
+    assert read_superblock(scene.device) == superblock
+    assert scene.device.contents[:BLOCK] == scene.device.contents[-BLOCK:]
+
+
+def test_a_damaged_log(scene: Scene) -> None:
+    store = scene.store
+    assert store.writer is not None
+    at = store.superblock.regions[store.region] * BLOCK + store.writer.at
+    store.unlink(namespace(store), b"good")
+    store.commit()
+    put(store, b"later", b"x")
+    store.commit()
+    scene.device.contents[at + 30] ^= 1
+    assert_repaired(scene.device, "metadata")
+    store = recover(scene.device)
+    assert store.state == "ok"
+    assert named(store, b"later") == b"x"
+    check_space(store)
+
+
+def test_a_damaged_header(scene: Scene) -> None:
+    scene.store.checkpoint()
+    scene.device.contents[scene.store.superblock.regions[scene.store.region] * BLOCK + 40] ^= 1
+    before = check(scene.device)
+    assert not before.clean
+    repair(scene.device)
+    assert check(scene.device, data=True).clean
+
+
+def test_nothing_usable(scene: Scene) -> None:
+    for start in scene.store.superblock.regions:
+        scene.device.contents[start * BLOCK] ^= 1
+    (problem,) = check(scene.device, data=True).problems
+    assert problem.kind == "region"
+    before = bytes(scene.device.contents)
+    with pytest.raises(CorruptMetadata):
+        repair(scene.device)
+    assert scene.device.contents == before
+
+
+def test_rows_that_cannot_be(scene: Scene) -> None:
+    store, kv = scene.store, namespace(scene.store)
+    start = store.superblock.data_start
+    (taken,) = store.extents_of(scene.good)
+    for number, extents in enumerate(((Extent(0, taken.block, 1),), (Extent(0, start - 1, 1),), ())):
+        with store.change() as transaction:
+            oid = 99 << 32 | 40 + number
+            transaction.put(Row(oid, stat.S_IFREG | 0o644, 0, 0, 0, 9, 1, 1, 1, 1, 1, extents, bytes(4), b""))
+            if extents:
+                transaction.name(kv, b"impossible %d" % number, oid)
+    store.commit()
+    kinds = {problem.kind for problem in check(scene.device).problems}
+    assert kinds >= {"allocation", "extent", "name"}
+    repair(scene.device)
+    assert check(scene.device, data=True).clean
+    found = recover(scene.device)
+    assert found.state == "ok"
+    assert named(found, b"good") == content(b"good", 3 * GRANULE + 5)
+    assert sorted(name for name, _ in found.list_directory(kv)) == [b"bad", b"good", b"link"]
+    check_space(found)
+
+
+def test_a_staged_object_is_no_problem(scene: Scene) -> None:
+    staged = stage(scene.store)
+    staged.write(0, content(1, GRANULE))
+    scene.store.commit()
+    assert check(scene.device, data=True).clean
+    assert scene.store.lookup(ROOT_ID, b"kv") is not None
