@@ -23,6 +23,12 @@ def mount_at(directory: str) -> MountEntry | None:
     return found[-1] if found and found[-1].filesystem == FILESYSTEM else None
 
 
+def connection_of(path: str) -> int | None:
+    """Number of the FUSE connection of the hcfs mount at a directory, as under /sys/fs/fuse/connections."""
+    mounted = mount_at(path)
+    return None if mounted is None else os.minor(mounted.device)
+
+
 def resolved(directory: str) -> str:
     """The absolute path without symlinks, but for the last component, which may belong to a daemon that hangs."""
     parent, name = os.path.split(os.path.abspath(directory))

@@ -20,6 +20,7 @@ from hcfs.errors import HcfsError
 from hcfs.mount import logs, mountpoint, tuning
 from hcfs.mount.client import mount_at, read_status
 from hcfs.mount.filesystem import Filesystem
+from hcfs.mount.guard import abort, start_guard
 from hcfs.mount.notify import Notifier
 from hcfs.mount.operations import Operations
 from hcfs.mount.options import MountOptions
@@ -60,10 +61,15 @@ def unmount(directory: str, lazy: bool) -> None:
     if mounted is None:
         raise HcfsError(f"{directory} is not an hcfs mount; nothing is unmounted")
     path = mounted.directory
-    if mountpoint.is_dead(path):
+    condition = mountpoint.condition_of(path)
+    if condition == "dead":
         mountpoint.clear_dead(path)
         return
-    daemon = _daemon_of(path)
+    if condition == "hung":
+        if not lazy:
+            raise mountpoint.hung(directory)
+        abort(os.minor(mounted.device))
+    daemon = _daemon_of(path) if condition == "alive" else None
     mountpoint.unmount_now(path, lazy=lazy)
     if lazy or daemon is None:
         return
@@ -151,6 +157,9 @@ def _leave_terminal() -> None:
 
 def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], None]) -> None:
     """Mount, call `ready` when it serves, and return when it has ended and everything is durable."""
+    me = process_of(os.getpid())
+    if me is not None:
+        start_guard(path, me)
     tuning.tune_process()
     pool = BufferPool(options.memory)
     with ExitStack() as stack:

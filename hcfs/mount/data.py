@@ -15,26 +15,31 @@ from hcfs.store.errors import ChecksumMismatch, UnreadableGranule
 
 log = logging.getLogger(__name__)
 
+Content = memoryview | bytes
+
 
 class Data(Opening):
-    """read, write and fsync block; flush blocks when it has something to seal; release never does."""
+    """write and fsync block; read does for all but virtual files, flush when it has something to seal; release never."""
 
-    def read(self, number: int, offset: int, length: int) -> memoryview | bytes:
+    def read(self, number: int, offset: int, length: int) -> Content | Blocking[Content]:
         """Up to `length` verified bytes; fewer at the end of the file only. EIO for what can't be verified."""
         handle = self.handles.get(number)
         if isinstance(handle, ObjectHandle):
-            return self.read_object(handle, offset, length)
+            return Blocking(lambda: self.read_object(handle, offset, length))
         if isinstance(handle, VersionHandle):
-            return self._read_version(handle.version, offset, length)
+            return Blocking(lambda: self._read_version(handle.version, offset, length))
         if isinstance(handle, VirtualHandle):
             return handle.content[offset : offset + length]
         if isinstance(handle, LockHandle):
-            try:
-                return handle.lock_file.read(offset, length)
-            except (ChecksumMismatch, UnreadableGranule) as error:
-                self.quarantine(error.oid, error)
-                raise
+            return Blocking(lambda: self._read_lock(handle.lock_file, offset, length))
         raise CallError(errno.EISDIR)
+
+    def _read_lock(self, lock_file: LockFile, offset: int, length: int) -> Content:
+        try:
+            return lock_file.read(offset, length)
+        except (ChecksumMismatch, UnreadableGranule) as error:
+            self.quarantine(error.oid, error)
+            raise
 
     def write(self, number: int, offset: int, data: bytes) -> int:
         """All of `data`, or an error, after which the version is never published. EIO on one that is published."""
@@ -105,7 +110,7 @@ class Data(Opening):
         elif isinstance(handle, DirectoryHandle) and handle.pin is not None:
             handle.pin.release()
 
-    def _read_version(self, version: Version, offset: int, length: int) -> memoryview | bytes:
+    def _read_version(self, version: Version, offset: int, length: int) -> Content:
         if version.fate is Fate.ABANDONED or version.failed:
             raise CallError(errno.EIO)
         pin = version.pin

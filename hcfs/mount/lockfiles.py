@@ -9,6 +9,7 @@ import threading
 
 from hcfs.errors import HcfsError
 from hcfs.store import Attributes, Pin, Staged, Store
+from hcfs.store.errors import NoSuchObject
 
 SUFFIX = b".lock"
 
@@ -30,6 +31,7 @@ class LockFile:
         self._mutex = threading.Lock()
         """Held across its own I/O; no other lock is taken before it, and calls that may not wait don't take it."""
         self._pin: Pin = store.pin(oid)
+        self._namespace = store.namespace_of(oid)
         self._staged: Staged | None = None
         self.oid = oid
         self.handles = 0
@@ -113,7 +115,12 @@ class LockFile:
 
     def _in_place(self) -> Staged:
         if self._staged is None:
-            self._staged = self._store.stage_in_place(self.oid)
+            try:
+                self._staged = self._store.stage_in_place(self.oid)
+            except NoSuchObject:
+                # Unlinked: what is written now is for the open handles alone.
+                self._staged = self._store.stage(None, namespace=self._namespace, mode=0, uid=0, gid=0)
+                self._staged.write(0, self._store.read(self._pin, 0, self._pin.size))
         return self._staged
 
     def _give_up(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import logging.handlers
 import os
 import re
+import signal
 import sys
 
 from hcfs.errors import HcfsError
@@ -41,6 +43,9 @@ def log_to(handler: logging.Handler) -> None:
     root.addHandler(handler)
     root.setLevel(logging.INFO)
     logging.getLogger("pyfuse3").addFilter(_without_lost_answers)
+    if isinstance(handler, logging.StreamHandler):
+        # kill -USR2 shows where every thread of a daemon that hangs is.
+        faulthandler.register(signal.SIGUSR2, handler.stream, all_threads=True)
 
 
 def stderr_handler() -> logging.Handler:

@@ -8,12 +8,14 @@ import os
 import shutil
 import stat
 import subprocess
+from typing import Literal
 
 from hcfs.device.identity import identify
 from hcfs.device.processes import name_processes
 from hcfs.errors import HcfsError
-from hcfs.mount.client import mount_at, resolved
+from hcfs.mount.client import TIME_LIMIT, mount_at, resolved
 
+_MNT_FORCE = 1
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
 
@@ -27,42 +29,63 @@ class Busy(HcfsError):
 def prepare(directory: str, source: str) -> str:
     """The absolute path to mount at, a dead hcfs mount there cleared. HcfsError when nothing can be mounted there."""
     path = resolved(directory)
-    mode = _mode_of(path)
-    if mode is None:
-        clear_dead(path)
-        mode = _mode_of(path)
-    if mode is None or not stat.S_ISDIR(mode):
-        raise HcfsError(f"{directory} is not a directory; name one to mount at")
     present = mount_at(path)
     if present is not None:
-        same = identify(present.source) is not None and identify(present.source) == identify(source)
-        what = f"{source} is mounted at {directory} already" if same else f"{present.source} is mounted at {directory}"
-        raise HcfsError(f"{what}; to mount anew, run 'hcfs umount {directory}' first")
+        condition = condition_of(path)
+        if condition == "hung":
+            raise hung(directory)
+        if condition == "alive":
+            same = identify(present.source) is not None and identify(present.source) == identify(source)
+            what = f"{source} is mounted at {directory} already" if same else f"{present.source} is at {directory}"
+            raise HcfsError(f"{what}; to mount anew, run 'hcfs umount {directory}' first")
+        clear_dead(path)
+    if _mode_of(path) is None:
+        clear_dead(path)
+    mode = _mode_of(path)
+    if mode is None or not stat.S_ISDIR(mode):
+        raise HcfsError(f"{directory} is not a directory; name one to mount at")
     return path
 
 
 def clear_dead(path: str) -> None:
-    """Take a mount whose daemon has died away."""
+    """Take a mount whose daemon has died away.
+
+    By force, which ends the connection for whoever waits for an answer: a thread of the daemon that was telling the
+    kernel about a name when it was killed waits for a directory's lock, whose holder waits for the daemon, and keeps
+    /dev/fuse open meanwhile."""
     if os.geteuid() == 0:
-        unmount_now(path, lazy=True)
+        unmount_now(path, lazy=True, force=True)
     else:
         subprocess.run([_fusermount(), "-u", "-z", path], check=False, capture_output=True)
 
 
-def is_dead(path: str) -> bool:
-    """Whether the daemon of the mount at `path` is gone."""
+def condition_of(path: str) -> Literal["alive", "dead", "hung"]:
+    """How the daemon of the mount at `path` answers. Another process asks: a call to one that hangs may never end."""
+    process = subprocess.Popen(
+        ["stat", "-t", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
-        os.statvfs(path)  # Unlike stat, never answered from the kernel's cache of a daemon that has just died.
-    except OSError as error:
-        return error.errno in (errno.ENOTCONN, errno.ECONNABORTED)
-    return False
+        failed = process.wait(TIME_LIMIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return "hung"
+    return "dead" if failed else "alive"
 
 
-def unmount_now(path: str, *, lazy: bool) -> None:
-    """umount(2), or fusermount3 where only root may. Busy names who uses it; HcfsError for other refusals."""
+def hung(directory: str) -> HcfsError:
+    """What to say about a mount that doesn't answer."""
+    return HcfsError(
+        f"the mount at {directory} doesn't answer within {TIME_LIMIT:g} s: wait for its device, or give it up with "
+        f"'hcfs umount --lazy {directory}'"
+    )
+
+
+def unmount_now(path: str, *, lazy: bool, force: bool = False) -> None:
+    """umount(2), or fusermount3 where only root may. Busy names who uses it; HcfsError for other refusals. force: for
+    root, end the connection to the daemon as well."""
     if os.geteuid() == 0:
         libc = ctypes.CDLL(None, use_errno=True)
-        flags = _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0)
+        flags = _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0) | (_MNT_FORCE if force else 0)
         if libc.umount2(os.fsencode(path), flags) == 0:
             return
         code = ctypes.get_errno()
@@ -100,15 +123,10 @@ def _uses(process: str, path: str) -> bool:
     return False
 
 
-def _mode_of(path: str) -> int | None:
-    """None where a dead mount is."""
-    if is_dead(path):
-        return None
+def _mode_of(path: str) -> int:
     try:
         return os.stat(path).st_mode
     except OSError as error:
-        if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):
-            return None
         remedy = f"make it with 'mkdir -p {path}'" if error.errno == errno.ENOENT else "name another directory"
         raise HcfsError(f"{path} can't be mounted at: {error.strerror}; {remedy}") from error
 

@@ -24,10 +24,11 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-TRANSFER_THREADS = 24
-"""Reads and writes at once: enough to keep a drive busy with requests of 1 MiB."""
+READ_THREADS = WRITE_THREADS = 16
+"""Reads, and writes, at once: enough to keep a drive busy with requests of 1 MiB. Each kind has its own, so that
+writers that wait for room stop no reader."""
 CONTROL_THREADS = 16
-"""Flushes, fsyncs, verifications and truncations at once: they aren't to wait behind reads."""
+"""Flushes, fsyncs, verifications and truncations at once."""
 
 
 def handler(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
@@ -62,7 +63,8 @@ class Operations(pyfuse3.Operations):
         super().__init__()
         self._fs = filesystem
         self._on_serving = on_serving
-        self._transfers = trio.CapacityLimiter(TRANSFER_THREADS)
+        self._reads = trio.CapacityLimiter(READ_THREADS)
+        self._writes = trio.CapacityLimiter(WRITE_THREADS)
         self._control = trio.CapacityLimiter(CONTROL_THREADS)
 
     def init(self) -> None:
@@ -203,11 +205,14 @@ class Operations(pyfuse3.Operations):
 
     @handler
     async def read(self, fh: int, off: int, size: int) -> Any:
-        return await trio.to_thread.run_sync(self._fs.read, fh, off, size, limiter=self._transfers)
+        content = self._fs.read(fh, off, size)
+        if isinstance(content, Blocking):
+            content = await trio.to_thread.run_sync(content.run, limiter=self._reads)
+        return content
 
     @handler
     async def write(self, fh: int, off: int, buf: bytes) -> int:
-        return await trio.to_thread.run_sync(self._fs.write, fh, off, buf, limiter=self._transfers)
+        return await trio.to_thread.run_sync(self._fs.write, fh, off, buf, limiter=self._writes)
 
     @handler
     async def flush(self, fh: int) -> None:

@@ -39,6 +39,12 @@ def is_alive(process: Process) -> bool:
     return _started(process.tgid) == process.started
 
 
+def is_running(process: Process) -> bool:
+    """Whether its leader hasn't ended: threads that are stuck in the kernel may be all that is left of one that has."""
+    fields = _fields(process.tgid)
+    return fields is not None and _field(fields, _START_TIME) == process.started and fields[0] not in (b"Z", b"X")
+
+
 def was_killed(process: Process) -> bool:
     """Whether the process is being, or was, ended by a signal; False when it can't be told.
 

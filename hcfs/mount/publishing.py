@@ -106,8 +106,6 @@ class Publishing(Lookup):
             log.info("attributes set on an unmodified version of object %d are lost: %s", base, error)
         if version.attribute_changes or version.xattr_changes:
             self.kernel.forget_attributes(base)
-        if version.parent:
-            self.kernel.forget_name(version.parent, version.name)
 
     def _publish(self, version: Version, parent: int, name: bytes, *, replace: bool = True) -> None:
         """Make a sealed version the committed object of a name. The store's errors leave it as it was."""
@@ -121,9 +119,10 @@ class Publishing(Lookup):
             version.pin = self.store.pin(version.ino)
         else:
             self.versions.forget(version)
+        # The kernel keeps nothing about a name that has versions, so there is no name to tell it of: only the count of
+        # the other links of what was replaced.
         if replaced is not None and len(links) > 1:
             self.kernel.forget_attributes(replaced)
-        self.kernel.forget_name(parent, name)
 
     def _retire_leftovers(self, parent: int, name: bytes, keep: Version | None = None) -> None:
         """A staging name was taken over, or away: what processes that have ended left closed under it goes with it.

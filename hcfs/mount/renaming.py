@@ -77,6 +77,10 @@ class Renaming(Names):
         self.store.rename(*old, *new, replace=replace)
         if target is not None and target.fate is Fate.STAGED:
             self._unname(target)
+        if self.versions.of_name(*new):
+            # The kernel moves what it knows of the old name, long timeouts and all, over a name that it may keep
+            # nothing of: the writers of its versions would see the object instead of their own.
+            self.kernel.forget_name(*new)
         for version in leftovers:
             self._unname(version)
 
