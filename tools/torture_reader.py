@@ -53,7 +53,7 @@ class Reader:
         try:
             fd = os.open(self.directory / path, flags)
         except OSError as error:
-            if error.errno == errno.ENOENT:
+            if error.errno == errno.ENOENT and os.path.isdir(self.directory):
                 self.note(path, None, began)
             elif error.errno != errno.ELOOP:
                 raise

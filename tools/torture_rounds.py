@@ -333,7 +333,8 @@ class Round:
             settled(
                 store.mount.dir, lambda status: status["used_bytes"] == found.blocks_bytes, "used is what names reach"
             )
-        check_health(status_of(store.mount.dir), evicting=store.evicting)
+        state = "read-only" if read_only else "ok"
+        check_health(status_of(store.mount.dir), evicting=store.evicting, state=state)
         loud = store.loud_lines()
         if loud:
             raise Finding(f"the daemon's log: {loud[:8]}")
