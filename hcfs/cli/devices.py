@@ -15,9 +15,10 @@ POOL_BYTES = 64 << 20
 
 
 @contextmanager
-def open_target(target: str, *, exclusive: bool = False) -> Iterator[FileDevice]:
-    """The device for reading, closed at the end; without `exclusive` also one that is mounted now."""
-    device = open_device(resolve_source(target), BufferPool(POOL_BYTES), read_only=True, exclusive=exclusive)
+def open_target(target: str, *, exclusive: bool = False, writable: bool = False) -> Iterator[FileDevice]:
+    """The device for reading, or for writing too, closed at the end; without `exclusive` also one that is mounted
+    now."""
+    device = open_device(resolve_source(target), BufferPool(POOL_BYTES), read_only=not writable, exclusive=exclusive)
     try:
         yield device
     finally:

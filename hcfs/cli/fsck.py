@@ -12,38 +12,66 @@ from hcfs.cli.devices import open_target
 from hcfs.cli.output import print_fields, print_json, progress
 from hcfs.store.check import Report, check
 from hcfs.store.inspect import superblock_fields
+from hcfs.store.repair import Repair, repair
 
-CLEAN, ERRORS_LEFT = 0, 4
+CLEAN, REPAIRED, ERRORS_LEFT = 0, 1, 4
 
 
 @click.command(short_help="Check a store that isn't mounted.")
 @target_argument
 @click.option("--data", is_flag=True, help="Read and verify every byte of every object, too.")
+@click.option(
+    "--repair",
+    "mend",
+    is_flag=True,
+    help="Repair what needs no guess, then check again. What is lost stays lost: damaged objects are dropped, or with"
+    " --data quarantined.",
+)
 @json_option
-def command(target: str, data: bool, as_json: bool) -> int:
-    """Check all metadata of the store on TARGET, a device, an image, UUID=... or LABEL=..., and write nothing.
+def command(target: str, data: bool, mend: bool, as_json: bool) -> int:
+    """Check all metadata of the store on TARGET, a device, an image, UUID=... or LABEL=...; without --repair, write
+    nothing.
 
-    Exit code: 0 clean, 4 errors found, 8 the check could not run.
+    Exit code: 0 clean, 1 errors found and repaired, 4 errors left, 8 the check could not run.
     """
-    with open_target(target, exclusive=True) as device, progress("verify data") as advance:
+    repairs: list[Repair] = []
+    with open_target(target, exclusive=True, writable=mend) as device, progress("verify data") as advance:
         report = check(device, data=data, progress=advance)
-    document = _document(report)
+        if mend and not report.clean:
+            repairs = repair(device, data=data, progress=advance)
+            report = check(device, data=data, progress=advance)
+    document = _document(report, repairs)
     if as_json:
         print_json(document)
     else:
         _print(target, document)
-    return CLEAN if report.clean else ERRORS_LEFT
+    if not report.clean:
+        return ERRORS_LEFT
+    return REPAIRED if repairs else CLEAN
 
 
-def _document(report: Report) -> dict[str, Any]:
-    return {"clean": report.clean, **asdict(report), "superblock": superblock_fields(report.superblock)}
+def _document(report: Report, repairs: list[Repair]) -> dict[str, Any]:
+    return {
+        "clean": report.clean,
+        "repairs": [asdict(done) for done in repairs],
+        **asdict(report),
+        "superblock": superblock_fields(report.superblock),
+    }
 
 
 def _print(target: str, document: dict[str, Any]) -> None:
-    problems = document["problems"]
+    problems, repairs = document["problems"], document["repairs"]
+    for done in repairs:
+        click.echo(f"repaired: {done['kind']}: {done['where']}: {done['detail']}")
     for problem in problems:
         click.echo(f"{problem['kind']}: {problem['where']}: {problem['detail']}")
-    counts = {name: value for name, value in document.items() if name not in ("clean", "problems", "superblock")}
+    counts = {
+        name: value for name, value in document.items() if name not in ("clean", "problems", "repairs", "superblock")
+    }
     print_fields(counts)
-    verdict = "clean" if not problems else f"{len(problems)} error{'s' * (len(problems) > 1)} left"
+    verdict = (
+        ("repaired, clean" if repairs else "clean")
+        if not problems
+        else f"{len(problems)} error{'s' * (len(problems) > 1)} left"
+    )
     click.echo(f"{target}: {verdict}")

@@ -81,13 +81,34 @@ def test_a_damaged_superblock_copy_is_an_error_left(image: Path) -> None:
     assert "error" not in found["copies"]["last"]
 
 
+def test_repair_makes_a_second_pass_clean(image: Path) -> None:
+    (extent, *_) = inspect(image, "object", "/kv/object")["extents"]
+    flip(image, 100)
+    flip(image, extent["offset"] + 100)
+    code, report = fsck(image, "--repair", "--data")
+    assert (code, report["clean"], report["problems"]) == (1, True, [])
+    assert [done["kind"] for done in report["repairs"]] == ["superblock", "object"]
+    assert fsck(image, "--data")[0] == 0
+    assert hcfs("fsck", image, "--repair").stdout.endswith(f"{image}: clean\n")
+    flip(image, 100)
+    text = hcfs("fsck", image, "--repair", check=False)
+    assert (text.returncode, text.stdout.splitlines()[-1]) == (1, f"{image}: repaired, clean")
+    assert text.stdout.startswith("repaired: superblock: first block: ")
+
+
+def test_repair_writes_nothing_to_a_clean_store(image: Path) -> None:
+    before = image.read_bytes()
+    assert fsck(image, "--repair", "--data")[0] == 0
+    assert image.read_bytes() == before
+
+
 def test_fsck_writes_nothing(image: Path) -> None:
     before = image.read_bytes()
     fsck(image, "--data")
     assert image.read_bytes() == before
 
 
-@pytest.mark.parametrize("words", [[], ["--nonsense"], ["--repair"]])
+@pytest.mark.parametrize("words", [[], ["--nonsense"]])
 def test_what_fsck_cannot_do_is_8(image: Path, tmp_path: Path, words: list[str]) -> None:
     target = image if words else tmp_path / "absent"
     result = hcfs("fsck", target, *words, check=False)
