@@ -31,6 +31,8 @@ class Scene:
         self.link = self.store.symlink(self.kv, b"link", b"file", 3, 4)
         self.gone = put(self.store, b"gone", b"1")
         self.store.unlink(self.kv, b"gone")
+        self.hidden = put(self.store, b"hidden", b"1")
+        self.store.quarantine(self.hidden, "test")
 
 
 @pytest.fixture
@@ -82,6 +84,7 @@ REFUSED: list[tuple[int, Callable[[Scene], object]]] = [
     (errno.EEXIST, lambda s: s.store.link(s.file, s.kv, b"dir")),
     (errno.EXDEV, lambda s: s.store.link(s.file, s.other, b"hard")),
     (errno.ESTALE, lambda s: s.store.link(s.gone, s.kv, b"hard")),
+    (errno.ENOENT, lambda s: s.store.link(s.hidden, s.kv, b"hard")),
     (errno.EINVAL, lambda s: s.store.readlink(s.file)),
     (errno.EPERM, lambda s: publish(s, ROOT_ID, b"file")),
     (errno.EISDIR, lambda s: publish(s, s.kv, b"dir")),
@@ -416,8 +419,9 @@ def test_objects_lists_every_id(scene: Scene) -> None:
         scene.entry,
         scene.file,
         scene.link,
+        scene.hidden,
     }
-    assert scene.store.usage().objects == 8
+    assert scene.store.usage().objects == 9
 
 
 def test_errors_are_sentences_with_an_errno() -> None:

@@ -459,6 +459,37 @@ def test_an_extent_outside_the_data_area_is_not_believed() -> None:
     check_space(found)
 
 
+@pytest.mark.parametrize(
+    "extents",
+    [(Extent(0, 900, 1), Extent(0, 910, 1)), (Extent(0, 900, 3),), (Extent(1, 900, 0), Extent(1, 910, 1))],
+)
+def test_extents_that_make_no_sense_are_not_believed(extents: tuple[Extent, ...]) -> None:
+    batches = Batches()
+    with batches.store.change() as transaction:
+        row = Row(9 << 32 | 20, stat.S_IFREG, 0, 0, 0, 2 * BLOCK, 1, 1, 1, 1, 1, extents, bytes(4), b"")
+        transaction.put(row)
+        transaction.name(batches.kv, b"bad", row.id)
+    batches.commit("bad")
+    found = recover(batches.device)
+    assert "overlap or lie beyond its size" in found.state_reason
+    assert found.list_directory(batches.kv) == []
+    check_space(found)
+
+
+def test_a_quarantined_object_with_a_name_loses_it() -> None:
+    batches = Batches()
+    oid = put(batches.store, b"a", content(0, GRANULE))
+    batches.store.quarantine(oid, "test")
+    with batches.store.change() as transaction:
+        transaction.name(batches.kv, b"again", oid)
+    batches.commit("bad")
+    found = recover(batches.device)
+    assert "has a name" in found.state_reason
+    assert found.list_directory(batches.kv) == []
+    assert len(found.quarantined()) == 1
+    check_space(found)
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_overlaps_of_many_objects_leave_disjoint_ones(seed: int) -> None:
     """Whatever overlaps: nothing is claimed twice afterwards, and the youngest of all has lost nothing."""

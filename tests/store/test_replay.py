@@ -323,6 +323,10 @@ def test_any_bytes_are_a_transaction_or_refused(data: bytes) -> None:
         struct.pack("<BQIIIIQqqqQQIII", 1, 5, FILE, *[0] * 9, 1 << 30, 0, 0),
         struct.pack("<BQIIIIQqqqQQIII", 1, 5, FILE, *[0] * 11, 3) + b"\x09\0\0",
         struct.pack("<BQI", 6, ROOT_ID, 7) + b"\x09" + bytes(6),
+        struct.pack("<BQQH", 2, ROOT_ID, ROOT_ID, 3) + b"a/b",
+        struct.pack("<BQQH", 2, ROOT_ID, ROOT_ID, 0),
+        struct.pack("<BQ", 8, (1 << 62) + 1),
+        struct.pack("<BQIIIIQqqqQQIII", 1, 5, FILE, 0, 0, 0, GRANULE + 1, *[0] * 6, 1, 0) + bytes(4),
     ],
 )
 def test_items_that_make_no_sense(items: bytes) -> None:
@@ -357,6 +361,30 @@ def test_a_page_whose_checksums_do_not_fit_the_size() -> None:
     payload, _ = page.draft(index, 1).finish(lambda *_: b"")
     with pytest.raises(CorruptMetadata, match="granules"):
         page.load(memoryview(payload), 0, Index(2 * GRANULE))
+
+
+@pytest.mark.parametrize(("name", "links"), [(b"a/b", []), (b"..", []), (b"good", [(ROOT_ID, b"a\0b")])])
+def test_pages_with_impossible_names(name: bytes, links: list[tuple[int, bytes]]) -> None:
+    index = fresh()
+    index.put(Row(1 << 32 | 2, FILE, 0, 0, 0, 0, 1, 1, 1, 1, 1, (), b"", Extra(links=links).encode()))
+    index.tree.add(ROOT_SLOT, name, 2)
+    payload, _ = page.draft(index, 1).finish(lambda *_: b"")
+    with pytest.raises(CorruptMetadata, match="name"):
+        page.load(memoryview(payload), 0, Index(GRANULE))
+
+
+def test_a_directory_has_one_name() -> None:
+    """Also when the record that took the former one away is lost."""
+    index = fresh()
+    for slot in (2, 3):
+        index.put(row(1 << 32 | slot, DIRECTORY, random.Random(0)))
+        index.name(ROOT_ID, b"%d" % slot, 1 << 32 | slot, 1)
+    index.name(1 << 32 | 2, b"moved", 1 << 32 | 3, 2)
+    assert index.tree.names(3) == [(2, b"moved")]
+    assert index.tree.lookup(ROOT_SLOT, b"3") == 0
+    assert (index.tree.nlink(ROOT_SLOT), index.tree.nlink(2)) == (3, 3)
+    index.name(1 << 32 | 2, b"root", ROOT_ID, 2)
+    assert index.tree.names(ROOT_SLOT) == []
 
 
 @given(st.dictionaries(st.binary(min_size=1, max_size=9), st.binary(max_size=9), max_size=4), st.binary(max_size=5))

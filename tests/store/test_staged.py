@@ -35,6 +35,7 @@ from hcfs.device import DeviceError
 from hcfs.errors import HcfsError
 from hcfs.store import BLOCK, Staged, Store
 from hcfs.store import staged as staged_module
+from hcfs.store import staging as staging_module
 from hcfs.store.errors import ChecksumMismatch, NoSpace, NoSuchName, NoSuchObject, ObjectTooLarge, StagedFailed
 
 
@@ -202,6 +203,19 @@ def test_an_object_that_is_too_large() -> None:
     assert (refused.value.errno, staged.failed) == (errno.EFBIG, errno.EFBIG)
     with pytest.raises(StagedFailed, match="failed before"):
         staged.write(0, b"x")
+
+
+def test_an_object_in_too_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging_module, "RECORD_MAX", 1500)
+    store = new_store()
+    staged = stage(store)
+    for block in range(0, 100, 2):
+        staged.write(block * BLOCK, b"x")
+    with pytest.raises(ObjectTooLarge, match="an object in 50 extents needs a metadata record"):
+        staged.seal()
+    assert staged.failed == errno.EFBIG
+    staged.abandon()
+    check_space(store)
 
 
 def test_an_unmodified_view_is_not_published() -> None:
@@ -419,7 +433,7 @@ def test_a_seal_waits_for_writes_under_way_and_holds_off_others() -> None:
     device.hooks.append(gate)
     first = in_thread(lambda: staged.write(0, content(1, 4 * GRANULE)))
     assert gate.reached.wait(20)
-    sealing = in_thread(staged.seal)
+    sealing, other = in_thread(staged.seal), in_thread(staged.seal)
     with pytest.raises(TimeoutError):
         sealing.result(0.05)
     with stays_unfinished(lambda: staged.write(4 * GRANULE, content(2, GRANULE))):
@@ -427,6 +441,7 @@ def test_a_seal_waits_for_writes_under_way_and_holds_off_others() -> None:
         gate.opened.set()
         first.result(20)
         sealing.result(20)
+        other.result(20)
     staged.seal()
     check_space(store, staged)
     assert get(store, store.publish(staged, namespace(store), b"n")) == content(1, 4 * GRANULE) + content(2, GRANULE)
