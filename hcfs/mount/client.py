@@ -32,9 +32,10 @@ def connection_of(path: str) -> int | None:
 def resolved(directory: str) -> str:
     """The absolute path without symlinks, but for the last component, which may belong to a daemon that hangs."""
     parent, name = os.path.split(os.path.abspath(directory))
-    if name and os.path.islink(parent + "/" + name) and not _is_mount_point(parent + "/" + name):
-        return os.path.realpath(directory)
-    return os.path.join(os.path.realpath(parent), name)
+    path = os.path.join(os.path.realpath(parent), name)
+    if name and not _is_mount_point(path) and os.path.islink(path):
+        return os.path.realpath(path)
+    return path
 
 
 def read_status(directory: str) -> dict[str, Any]:

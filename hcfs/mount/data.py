@@ -19,7 +19,7 @@ Content = memoryview | bytes
 
 
 class Data(Opening):
-    """write and fsync block; read does for all but virtual files, flush when it has something to seal; release never."""
+    """write and fsync block; read does but for virtual files, flush when it has something to seal; release never."""
 
     def read(self, number: int, offset: int, length: int) -> Content | Blocking[Content]:
         """Up to `length` verified bytes; fewer at the end of the file only. EIO for what can't be verified."""
