@@ -163,22 +163,25 @@ class SuperblockPair:
     """which copies don't verify or differ: "first", "last" """
 
 
-def _try_read(device: BlockDevice, block: int) -> bytes | None:
+def _read(device: BlockDevice, block: int, failures: list[DeviceError]) -> Superblock | None:
+    """The superblock in a block, if one can be read there."""
     buffer = bytearray(BLOCK)
     try:
         device.read_into(block * BLOCK, memoryview(buffer))
-    except DeviceError:
+    except DeviceError as error:
+        failures.append(error)
         return None
-    return bytes(buffer)
+    return decode(bytes(buffer))
 
 
 def read_pair(device: BlockDevice) -> SuperblockPair:
-    """Read both superblocks. Raises NotAStore, UnsupportedFormat, DeviceSizeMismatch."""
+    """Read both superblocks. Raises NotAStore, UnsupportedFormat, DeviceSizeMismatch; DeviceError where one can't be
+    read and the other isn't valid."""
     blocks = device.size // BLOCK
     if blocks < 2:
         raise NotAStore(f"{device.name} is too small to hold an hcfs store ({device.size} bytes)")
-    first_block = _try_read(device, 0)
-    first = decode(first_block) if first_block is not None else None
+    failures: list[DeviceError] = []
+    first = _read(device, 0, failures)
     last_at = first.device_blocks - 1 if first is not None else blocks - 1
     if last_at >= blocks:
         assert first is not None
@@ -187,11 +190,12 @@ def read_pair(device: BlockDevice) -> SuperblockPair:
             f" {first.device_blocks * BLOCK}: the device or image"
             " was truncated; restore its size, or format it again"
         )
-    last_block = _try_read(device, last_at)
-    last = decode(last_block) if last_block is not None else None
+    last = _read(device, last_at, failures)
     if first is None and last is not None and last.device_blocks - 1 != last_at:
         last = None
     candidates = [sb for sb in (first, last) if sb is not None]
+    if not candidates and failures:
+        raise failures[0]
     if not candidates:
         raise NotAStore(
             f"{device.name} holds no hcfs store (no valid superblock at either end): format it with 'hcfs"

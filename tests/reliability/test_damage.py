@@ -1,0 +1,72 @@
+"""Damage to every kind of place: never a wrong byte, never another object harmed, detected, repaired, clean. The small
+budget of tools/damage."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from harness import damage, workloads
+from harness.campaigns import damage as campaign
+from harness.overlay import OverlayDevice
+
+from hcfs.store.check import check
+from hcfs.store.content import Content
+
+SEED = 40
+
+
+def test_flips_noise_zeros_stale_and_misdirected_blocks():
+    summary = campaign.campaign().finish(SEED, cases=400)
+    assert summary.counts["flips"] >= 150
+    assert sum(name.startswith("in ") for name in summary.counts) >= 16
+
+
+@pytest.mark.parametrize("kind", [damage.flip, damage.garbage, damage.zeros], ids=lambda kind: kind.__name__)
+def test_each_kind_of_place(kind):
+    victim = campaign.victim(1)
+    for name, places in victim.by_kind().items():
+        chance = random.Random(f"{name}/{kind.__name__}")
+        place = chance.choice(places)
+        patches = kind(victim, place, chance)
+        if damage.lands(victim, patches):
+            damage.judge(victim, victim.place_of(place, patches), patches, chance)
+
+
+@pytest.mark.parametrize("kind", [damage.stale, damage.misdirected], ids=lambda kind: kind.__name__)
+def test_whole_blocks_of_something_else_are_not_taken_for_a_granule(kind):
+    victim, count = campaign.victim(2), 0
+    for place in victim.by_kind()["granule"]:
+        patches = kind(victim, place, random.Random(place.start))
+        if damage.lands(victim, patches):
+            damage.judge(victim, place, patches, random.Random(1))
+            count += 1
+    assert count > 5
+
+
+def test_a_damaged_superblock_is_told_until_it_is_repaired():
+    victim = campaign.victim(0)
+    device = OverlayDevice(victim.image, [(100, b"?")])
+    for _ in range(2):
+        store = workloads.open_store(device)
+        assert (store.state, "superblock" in store.state_reason) == ("degraded", True)
+    assert not device.wrote
+
+
+def test_it_sees_a_reader_that_does_not_verify(monkeypatch):
+    """The campaign itself is checked: without verification it must find wrong bytes."""
+    victim = campaign.victim(0)
+    place = max(victim.by_kind()["granule"], key=lambda place: place.end - place.start)
+    patches = damage.flip(victim, place, random.Random(1))
+
+    def careless(store, pin, first, last):
+        granule = store.superblock.granule
+        start, end = first * granule, min((last + 1) * granule, pin.size)
+        buffer = store.pool.acquire(-(-(end - start) // 4096) * 4096)
+        store._fill(pin, start // 4096, buffer)
+        return buffer[: end - start]
+
+    assert not check(OverlayDevice(victim.image, patches), data=True).clean
+    monkeypatch.setattr(Content, "_read_granules", careless)
+    with pytest.raises(AssertionError):
+        damage.judge(victim, place, patches, random.Random(1), whole_truth=False)
