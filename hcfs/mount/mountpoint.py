@@ -39,10 +39,7 @@ def prepare(directory: str, source: str) -> str:
             what = f"{source} is mounted at {directory} already" if same else f"{present.source} is at {directory}"
             raise HcfsError(f"{what}; to mount anew, run 'hcfs umount {directory}' first")
         clear_dead(path)
-    if _mode_of(path) is None:
-        clear_dead(path)
-    mode = _mode_of(path)
-    if mode is None or not stat.S_ISDIR(mode):
+    if not stat.S_ISDIR(_mode_of(path)):
         raise HcfsError(f"{directory} is not a directory; name one to mount at")
     return path
 
@@ -60,9 +57,11 @@ def clear_dead(path: str) -> None:
 
 
 def condition_of(path: str) -> Literal["alive", "dead", "hung"]:
-    """How the daemon of the mount at `path` answers. Another process asks: a call to one that hangs may never end."""
+    """How the daemon of the mount at `path` answers. Another process asks: a call to one that hangs may never end.
+
+    It asks for statfs, which the kernel never answers by itself, as it does stat for a while after a daemon's death."""
     process = subprocess.Popen(
-        ["stat", "-t", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ["stat", "-f", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         failed = process.wait(TIME_LIMIT)
