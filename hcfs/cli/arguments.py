@@ -29,6 +29,7 @@ class SizeType(click.ParamType[int]):
 SIZE = SizeType()
 
 target_argument = click.argument("target", type=click.Path(path_type=str))
-mount_argument = click.argument("directory", metavar="DIR", type=click.Path(path_type=str))
+# Not click.Path, which asks the filesystem about it: the daemon of a mount may hang, and then so would every command.
+mount_argument = click.argument("directory", metavar="DIR", type=str)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 namespace_argument = click.argument("namespace")
