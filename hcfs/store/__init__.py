@@ -4,9 +4,10 @@ policy."""
 from __future__ import annotations
 
 from hcfs.store.attributes import NAME_MAX, ROOT_ID, Attributes, Kind
-from hcfs.store.core import Observer, Pin
+from hcfs.store.core import Observer
 from hcfs.store.extents import Extent
 from hcfs.store.mkfs import format_device, plan
+from hcfs.store.pins import Pin
 from hcfs.store.quarantine import Quarantined
 from hcfs.store.recovery import UnrecoveredStore
 from hcfs.store.space import Usage

@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 
 from hcfs.device import DeviceError
-from hcfs.store.core import Pin
 from hcfs.store.durability import Durability
 from hcfs.store.errors import ChecksumMismatch, UnreadableGranule
 from hcfs.store.extents import Extent, pieces
+from hcfs.store.pins import Pin
 from hcfs.store.superblock import BLOCK
 
 

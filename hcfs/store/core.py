@@ -14,12 +14,14 @@ from typing import Literal, Protocol
 
 from hcfs.device import BlockDevice, BufferPool, DeviceError
 from hcfs.store.attributes import SLOT_MASK, Attributes, Flags, Kind, kind_of
+from hcfs.store.counters import Counters
 from hcfs.store.errors import MetadataFull, NoSuchObject, ReadOnlyStore
 from hcfs.store.extents import Extent
 from hcfs.store.granule import Checksummer
 from hcfs.store.granule_cache import GranuleCache
 from hcfs.store.items import Index, Transaction
 from hcfs.store.log import LogWriter
+from hcfs.store.pins import Pin
 from hcfs.store.space import Share, Space
 from hcfs.store.superblock import BLOCK, Superblock
 
@@ -38,56 +40,6 @@ class Observer(Protocol):
     def added(self, oid: int, namespace: int, blocks: int, name: bytes) -> None: ...
 
     def removed(self, oid: int, namespace: int, blocks: int, name: bytes) -> None: ...
-
-
-class Counters:
-    """What happened since the store was opened; changed under the store's lock or by one thread alone."""
-
-    def __init__(self) -> None:
-        self.commits = 0
-        """objects published"""
-        self.group_commits = 0
-        self.checkpoints = 0
-        self.abandoned = 0
-        self.checksum_errors = 0
-        self.device_errors = 0
-        self.read_bytes = 0
-        """verified bytes handed to readers"""
-        self.written_bytes = 0
-        """bytes taken from writers"""
-
-
-class Pin:
-    """Keeps an object's extents from reuse, and reads of it possible, whatever happens to its names.
-
-    `size` in bytes. Released once, by `release`; a pin that is never released keeps its space pending."""
-
-    __slots__ = ("_core", "_released", "checksums", "extents", "generation", "oid", "size")
-
-    def __init__(self, core: Core, slot: int) -> None:
-        table = core.index.table
-        self._core = core
-        self._released = False
-        self.oid = table.id[slot]
-        self.size = table.size[slot]
-        self.generation = table.generation[slot]
-        self.extents = table.extents(slot)
-        self.checksums: bytes | tuple[int, int]
-        """of the granules, u32 little-endian each; or (device offset, length) while they are only on the medium"""
-        granules = table.granules(slot)
-        if granules <= 1:
-            self.checksums = table.crc[slot].to_bytes(4, "little") if granules else b""
-        else:
-            self.checksums = table.tables.get(slot) or (table.table_at[slot], granules * 4)
-
-    def release(self) -> None:
-        """Give the pin up; idempotent."""
-        self._core.unpin(self)
-
-    def mark_released(self) -> bool:
-        """Whether this call was the first; the caller holds the store's lock."""
-        first, self._released = not self._released, True
-        return first
 
 
 class Core:
@@ -241,7 +193,7 @@ class Core:
         """Pin an object. Memory only. Raises NoSuchObject."""
         with self.lock:
             slot = self.slot(oid)
-            pin = Pin(self, slot)
+            pin = Pin(self.index.table, slot, self.unpin)
             pins = self._pins.setdefault(oid, [])
             if not pins and not self.index.table.flags[slot] & Flags.QUARANTINED:
                 self.space.pinned_used += self.index.table.blocks(slot)

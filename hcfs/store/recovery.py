@@ -61,7 +61,7 @@ class Refused:
     unreadable: bool = False
     """the device couldn't read it, which may pass"""
     header: RegionHeader | None = None
-    """valid where only the checkpoint is damaged"""
+    """valid where the log behind the checkpoint may still be used"""
 
 
 def replay(device: BlockDevice, superblock: Superblock, number: int) -> Replayed | Refused:
@@ -94,7 +94,7 @@ def replay(device: BlockDevice, superblock: Superblock, number: int) -> Replayed
         return Refused(
             f"metadata region {number} (generation {header.generation}) can't be read: {error}",
             unreadable=isinstance(error, DeviceError),
-            header=header,
+            header=header if isinstance(error, DeviceError) else None,
         )
     replayed = Replayed(
         *(number, header, index, scan.next_sequence, scan.end, transactions, scan.torn, scan.damage),
@@ -179,15 +179,19 @@ def tidy(superblock: Superblock, state: Replayed) -> list[int]:
         raise CorruptMetadata(
             "the root directory is missing from the metadata: 'hcfs mkfs --force' makes an empty store of the device"
         )
+    if table.extents(ROOT_SLOT) or table.flags[ROOT_SLOT]:
+        state.problems.append("the root directory has extents or flags")
+        table.strip(ROOT_SLOT)
+        table.flags[ROOT_SLOT] = 0
+    for slot in table.slots():
+        if table.flags[slot] & Flags.QUARANTINED and index.tree.names(slot):
+            state.problems.append(f"the quarantined object {table.id[slot]} has a name")
+            index.tree.forget(slot)
     doomed = _unreachable(index)
     state.problems.extend(f"object {oid} has no name that leads to it from the root" for oid in doomed)
     for oid in doomed:
         # Directories that lie in each other would be walked up for ever.
         index.tree.forget(table.slot(oid))
-    for slot in table.slots():
-        if table.flags[slot] & Flags.QUARANTINED and index.tree.names(slot):
-            state.problems.append(f"the quarantined object {table.id[slot]} has a name")
-            index.tree.forget(slot)
     runs: list[tuple[int, int, int]] = []
     start, end = superblock.data_start, superblock.data_start + superblock.data_blocks
     lost = set(doomed)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hcfs.store.attributes import SLOT_MASK, Kind
-from hcfs.store.core import Pin
 from hcfs.store.errors import ChecksumMismatch, NoSuchObject, UnreadableGranule
+from hcfs.store.pins import Pin
 from hcfs.store.store import Store
 
 STEP_BYTES = 1 << 20

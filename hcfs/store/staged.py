@@ -7,26 +7,26 @@ I/O; the store's lock never is."""
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from errno import EIO
 from threading import Condition, RLock
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn, Protocol
 
-from hcfs.device import DeviceError
+from hcfs.device import BlockDevice, BufferPool, DeviceError
 from hcfs.store.attributes import Attributes, Extra
-from hcfs.store.core import Pin
+from hcfs.store.counters import Counters
 from hcfs.store.errors import ObjectTooLarge, StagedFailed
 from hcfs.store.extents import MAX_LOGICAL, Extent, pieces
+from hcfs.store.granule import Checksummer
 from hcfs.store.intervals import Intervals
+from hcfs.store.pins import Pin
 from hcfs.store.running_checksums import RunningChecksums
 from hcfs.store.staged_attributes import StagedAttributes
-from hcfs.store.superblock import BLOCK
+from hcfs.store.superblock import BLOCK, Superblock
 from hcfs.store.windows import Windows
-
-if TYPE_CHECKING:
-    from hcfs.store.staging import Staging
 
 CACHED_BLOCKS = 64
 """blocks of small or unaligned writes kept in memory, 256 KiB an object, before they are written out"""
@@ -35,6 +35,31 @@ DIRECT_BYTES = 64 << 10
 COPY_BYTES = 1 << 20
 MAX_GRANULES = 1 << 20
 """checksums in one record: with granules of 256 KiB an object may have 256 GiB"""
+
+
+class Room(Protocol):
+    """What a staged object asks of its store."""
+
+    device: BlockDevice
+    pool: BufferPool
+    superblock: Superblock
+    checksummer: Checksummer
+    counters: Counters
+    lock: threading.RLock
+    data_written: bool
+
+    @property
+    def max_object_bytes(self) -> int: ...
+
+    def read(self, pin: Pin, offset: int, length: int) -> memoryview: ...
+
+    def allocate(self, count: int, held: int, near: int | None) -> list[tuple[int, int]]: ...
+
+    def give_back(self, runs: list[tuple[int, int]]) -> None: ...
+
+    def reserve(self, staged: Staged, extents: tuple[Extent, ...], checksums: bytes) -> None: ...
+
+    def discard_staged(self, staged: Staged, runs: list[tuple[int, int]]) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +79,7 @@ class Staged(StagedAttributes):
 
     def __init__(
         self,
-        store: Staging,
+        store: Room,
         oid: int,
         namespace: int,
         base: Pin | None,

@@ -8,7 +8,7 @@ import time
 
 from hcfs.store.attributes import Attributes, Extra, Kind
 from hcfs.store.errors import NoSuchAttribute
-from hcfs.store.names import check_xattr
+from hcfs.store.object_metadata import check_xattr
 
 
 class StagedAttributes:

@@ -1,0 +1,134 @@
+"""Attributes and extended attributes of committed objects: memory only, each change one transaction."""
+
+from __future__ import annotations
+
+import stat
+import time
+from dataclasses import replace as with_fields
+
+from hcfs.store.attributes import INTERNAL_XATTR, Extra
+from hcfs.store.core import Core
+from hcfs.store.errors import AttributeTooLarge, InvalidName, NameExists, NoSuchAttribute
+from hcfs.store.items import Transaction
+
+XATTR_NAME_MAX = 255
+XATTR_VALUE_MAX = 65_536
+EXTRA_MAX = 1 << 18
+"""bytes of all extended attributes of one object together, or a symlink's target"""
+
+
+class ObjectMetadata(Core):
+    """The part of the store that knows what is said of objects beside their names and bytes."""
+
+    def set_attributes(
+        self,
+        oid: int,
+        *,
+        mode: int | None = None,
+        uid: int | None = None,
+        gid: int | None = None,
+        atime_ns: int | None = None,
+        mtime_ns: int | None = None,
+        ctime_ns: int | None = None,
+    ) -> None:
+        """Change some attributes; ctime is set to now unless given. `mode` without the file type."""
+        with self.lock:
+            if self.is_gone(oid):
+                old = self.attributes(oid)
+                self.replace_gone(
+                    with_fields(
+                        old,
+                        mode=old.mode if mode is None else stat.S_IFMT(old.mode) | stat.S_IMODE(mode),
+                        uid=old.uid if uid is None else uid,
+                        gid=old.gid if gid is None else gid,
+                        atime_ns=old.atime_ns if atime_ns is None else atime_ns,
+                        mtime_ns=old.mtime_ns if mtime_ns is None else mtime_ns,
+                        ctime_ns=time.time_ns() if ctime_ns is None else ctime_ns,
+                    )
+                )
+                return
+        with self.change() as transaction:
+            slot, table = self.slot(oid), self.index.table
+            transaction.attributes(
+                oid,
+                table.mode[slot] if mode is None else stat.S_IFMT(table.mode[slot]) | stat.S_IMODE(mode),
+                table.uid[slot] if uid is None else uid,
+                table.gid[slot] if gid is None else gid,
+                table.flags[slot],
+                table.atime_ns[slot] if atime_ns is None else atime_ns,
+                table.mtime_ns[slot] if mtime_ns is None else mtime_ns,
+                transaction.time_ns if ctime_ns is None else ctime_ns,
+            )
+
+    def readlink(self, oid: int) -> bytes:
+        """A symlink's target. Raises InvalidName (EINVAL) for anything else."""
+        with self.lock:
+            target = self.extra_of(self.slot(oid)).target
+            if target is None:
+                raise InvalidName(f"object {oid} is not a symbolic link")
+            return target
+
+    def extra_of(self, slot: int) -> Extra:
+        """The decoded extra of a row; the caller holds the lock."""
+        return Extra.decode(self.index.table.extra.get(slot, b""))
+
+    def get_xattr(self, oid: int, name: bytes) -> bytes | None:
+        """An extended attribute's value, or None."""
+        with self.lock:
+            return self.extra_of(self.slot(oid)).xattrs.get(name)
+
+    def list_xattrs(self, oid: int) -> list[bytes]:
+        """Names of the extended attributes, internal ones (`hcfs.`) included."""
+        with self.lock:
+            return list(self.extra_of(self.slot(oid)).xattrs)
+
+    def set_xattr(self, oid: int, name: bytes, value: bytes, *, create: bool = False, replace: bool = False) -> None:
+        """Set an extended attribute."""
+        with self.change() as transaction:
+            slot = self.slot(oid)
+            extra = self.extra_of(slot)
+            check_xattr(extra.xattrs, name, value, create=create, replace=replace)
+            self.require_metadata(len(name) + len(value), 0)
+            extra.xattrs[name] = value
+            transaction.extra(oid, extra)
+            self._changed(transaction, slot)
+
+    def remove_xattr(self, oid: int, name: bytes) -> None:
+        """Remove an extended attribute. Raises NoSuchAttribute."""
+        with self.change() as transaction:
+            slot = self.slot(oid)
+            extra = self.extra_of(slot)
+            if extra.xattrs.pop(name, None) is None:
+                raise NoSuchAttribute(f"no extended attribute {name!r}")
+            transaction.extra(oid, extra)
+            self._changed(transaction, slot)
+
+    def _changed(self, transaction: Transaction, slot: int) -> None:
+        t = self.index.table
+        attributes = (t.mode[slot], t.uid[slot], t.gid[slot], t.flags[slot], t.atime_ns[slot], t.mtime_ns[slot])
+        transaction.attributes(t.id[slot], *attributes, transaction.time_ns)
+
+    def touch(self, oid: int, when_ns: int | None = None) -> None:
+        """Note an access; made durable lazily, with the next commit of something else or `flush_touches`."""
+        with self.lock:
+            slot = self.index.table.slot(oid)
+            if slot:
+                when = time.time_ns() if when_ns is None else when_ns
+                self.index.table.last_access_ns[slot] = when
+                if self.writer is not None:
+                    self.touched[oid] = when
+
+
+def check_xattr(xattrs: dict[bytes, bytes], name: bytes, value: bytes, *, create: bool, replace: bool) -> None:
+    """Whether an extended attribute may be set; raises NameExists, NoSuchAttribute, AttributeTooLarge, NameTooLong."""
+    if create and name in xattrs:
+        raise NameExists(f"the extended attribute {name!r} exists")
+    if replace and name not in xattrs:
+        raise NoSuchAttribute(f"no extended attribute {name!r}")
+    if not 0 < len(name) <= XATTR_NAME_MAX or len(value) > XATTR_VALUE_MAX:
+        raise AttributeTooLarge(
+            f"an extended attribute has a name of 1 to {XATTR_NAME_MAX} and a value of at most {XATTR_VALUE_MAX} bytes"
+        )
+    others = sum(len(k) + len(v) for k, v in xattrs.items() if k != name and not k.startswith(INTERNAL_XATTR))
+    if others + len(name) + len(value) > EXTRA_MAX:
+        raise AttributeTooLarge(f"the extended attributes of one object may take {EXTRA_MAX} bytes together")
