@@ -70,6 +70,7 @@ class Data(Opening):
             return None
         version = handle.version
         with self.lock:
+            handle.closed = True
             self._check_killed(version)
             if version.fate is Fate.ABANDONED:
                 raise CallError(errno.EIO)
@@ -135,7 +136,7 @@ class Data(Opening):
         if handle.writable:
             version.writers -= 1
             if not version.writers and version.fate is Fate.STAGED:
-                self._last_writer_closed(version)
+                self._last_writer_closed(version, by_close=handle.closed)
         if version.handles:
             return
         if version.fate is Fate.NAMELESS:

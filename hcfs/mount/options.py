@@ -103,8 +103,8 @@ class MountOptions:
         changes: dict[str, Any] = {}
         words = list(self.words)
         for name, value in given:
-            if value is True and (name in KERNEL_WORDS or name in MOUNT_WORDS or name.startswith("x-")):
-                words.append(name)
+            if isinstance(value, bool) and (name in KERNEL_WORDS or name in MOUNT_WORDS or name.startswith("x-")):
+                words += [name] * value
             elif name.startswith(("x-", "comment")) and value is not True:
                 words.append(f"{name}={value}")
             elif name in _VALUES:

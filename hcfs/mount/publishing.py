@@ -159,7 +159,8 @@ class Publishing(Lookup):
 
     # --- the last writer's close -------------------------------------------------------------------------------------
 
-    def _last_writer_closed(self, version: Version) -> None:
+    def _last_writer_closed(self, version: Version, *, by_close: bool = True) -> None:
+        """by_close: a FLUSH came before, so a process has closed it, or has ended."""
         version.closed_at = self.clock()
         if version.failed:
             if not version.staging:
@@ -170,6 +171,9 @@ class Publishing(Lookup):
             self._retire_leftovers(version.parent, version.name, keep=version)
         elif version.flushed:
             self._publish_or_abandon(version)
+        elif not by_close:
+            log.info("the process that opened %s was killed within the call: abandoned", self.shown(version))
+            self._abandon(version)
         else:
             # Written through a mapping after the last FLUSH: sealing waits for the device, and RELEASE may not.
             version.closing = True
