@@ -60,7 +60,7 @@ class Session:
 
     def find(self, path: bytes) -> int | None:
         oid: int | None = ROOT_ID
-        for name in path.split(b"/"):
+        for name in path.split(b"/") if path else ():
             assert oid is not None
             if self.store.attributes(oid).kind is not Kind.DIRECTORY:
                 return None

@@ -1,0 +1,40 @@
+"""Guided fuzzing: atheris, libFuzzer's engine for Python, looks for inputs that reach new code of one parser."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import logging
+import sys
+import tempfile
+from pathlib import Path
+
+try:
+    import atheris
+except ImportError:
+    sys.exit("fuzz-parsers: --guided needs the package atheris: .venv/bin/pip install atheris")
+
+with atheris.instrument_imports(include=["hcfs.store"]):
+    from harness import fuzzing
+
+DEEP = 50
+"""one input in so many is also mounted, checked and repaired; the others take the parser alone, which is the fast
+part"""
+
+if __name__ == "__main__":
+    words = argparse.ArgumentParser(prog="tools/fuzz-parsers --guided", description=__doc__)
+    words.add_argument("--parser", choices=list(fuzzing.PARSERS), default="transaction")
+    words.add_argument("--seconds", type=int, default=60)
+    words.add_argument("--seed", type=int, default=1)
+    given = words.parse_args()
+    logging.disable(logging.CRITICAL)
+    corpus = tempfile.mkdtemp(prefix="hcfs-fuzz-")
+    for number, sample in enumerate(fuzzing.samples(given.parser)):
+        Path(corpus, f"{number}").write_bytes(sample)
+    turn = itertools.count()
+    limits = [f"-max_total_time={given.seconds}", "-timeout=20", "-rss_limit_mb=1024", "-max_len=4096"]
+    atheris.Setup(
+        [sys.argv[0], *limits, f"-seed={given.seed}", "-print_final_stats=1", f"-artifact_prefix={corpus}/", corpus],
+        lambda data: fuzzing.feed(given.parser, data, deep=next(turn) % DEEP == 0),
+    )
+    atheris.Fuzz()
