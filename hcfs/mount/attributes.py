@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from typing import NamedTuple
 
-from hcfs.errors import HcfsError
 from hcfs.mount.answers import Blocking, Caller, CallError, Entry
 from hcfs.mount.core import Identity
 from hcfs.mount.data import Data
@@ -80,7 +79,6 @@ class AttributeChanges(Data):
     def _resize_version(self, version: Version, changes: Changes) -> Entry:
         """Without a handle there is no close that could publish it, so this does."""
         assert changes.size is not None
-        by_path = False
         try:
             self.truncate_version(version, changes.size)
             with self.lock:
@@ -88,34 +86,14 @@ class AttributeChanges(Data):
                 by_path = version.writers == 1 and version.fate is Fate.STAGED
             if by_path:
                 self.seal(version, as_flush=True)
+            with self.lock:
+                alone = version.writers == 1 and version.fate is Fate.STAGED
+                if alone and version.flushed and not version.staging:
+                    self._publish(version, version.parent, version.name)
         finally:
             with self.lock:
-                version.writers -= 1
-                version.handles -= 1
-                self._after_resize(version, by_path)
-        with self.lock:
-            if version.fate is Fate.PUBLISHED:
-                return self.getattr(version.ino)
-            return self.version_entry(version)
-
-    def _after_resize(self, version: Version, by_path: bool) -> None:
-        if version.writers or version.fate is not Fate.STAGED:
-            if not version.handles and version.fate is Fate.NAMELESS:
-                self._discard(version)
-            return
-        version.closed_at = self.clock()
-        if version.failed:
-            if not version.staging:
-                self._abandon(version)
-        elif by_path and version.flushed and not version.staging:
-            try:
-                self._publish(version, version.parent, version.name)
-            except HcfsError:
-                self._abandon(version)
-                raise
-        elif not version.flushed:
-            # Its last writer closed while the size changed.
-            self._last_writer_closed(version)
+                self._let_go(version, writer=True)
+        return self.getattr(version.ino)
 
     def _resize_lock(self, ino: int, changes: Changes) -> Blocking[Entry]:
         lock_file = self.lock_files.get(ino)

@@ -49,6 +49,7 @@ class Data(Opening):
         if not isinstance(handle, VersionHandle) or not handle.writable:
             raise CallError(errno.EBADF)
         version = handle.version
+        handle.used = True
         self._begin_change(version)
         try:
             return version.staged.write(offset, data)
@@ -70,7 +71,7 @@ class Data(Opening):
             return None
         version = handle.version
         with self.lock:
-            handle.closed = True
+            handle.used = True
             self._check_killed(version)
             if version.fate is Fate.ABANDONED:
                 raise CallError(errno.EIO)
@@ -105,7 +106,7 @@ class Data(Opening):
             handle.pin.release()
         elif isinstance(handle, VersionHandle):
             with self.lock:
-                self._release_version(handle)
+                self._let_go(handle.version, writer=handle.writable, used=handle.used)
         elif isinstance(handle, LockHandle):
             self._release_lock(handle.lock_file)
         elif isinstance(handle, DirectoryHandle) and handle.pin is not None:
@@ -130,13 +131,13 @@ class Data(Opening):
             self.quarantine(error.oid, error)
             raise
 
-    def _release_version(self, handle: VersionHandle) -> None:
-        version = handle.version
+    def _let_go(self, version: Version, *, writer: bool, used: bool = True) -> None:
+        """One handle less. used: something was written through it, or a descriptor of it closed. Lock held."""
         version.handles -= 1
-        if handle.writable:
+        if writer:
             version.writers -= 1
             if not version.writers and version.fate is Fate.STAGED:
-                self._last_writer_closed(version, by_close=handle.closed)
+                self._last_writer_closed(version, used=used)
         if version.handles:
             return
         if version.fate is Fate.NAMELESS:

@@ -25,14 +25,14 @@ class ObjectHandle:
 class VersionHandle:
     """A version opened by its writer's process, or under a staging name by somebody who may see it."""
 
-    __slots__ = ("closed", "version", "writable")
+    __slots__ = ("used", "version", "writable")
 
     def __init__(self, version: Version, writable: bool) -> None:
         self.version = version
         self.writable = writable
-        self.closed = False
-        """A descriptor of it was closed. Never, when its process was killed within the open: the kernel gives the
-        handle back then, as it does after the last close, and nobody has written or closed anything."""
+        self.used = False
+        """Something was written through it, or a descriptor of it closed. Neither, when its process was killed within
+        the open: the kernel gives the handle back then, as it does after the last close."""
 
 
 class LockHandle:

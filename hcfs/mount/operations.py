@@ -18,6 +18,7 @@ from hcfs.mount.answers import Blocking, Caller, Entry, Opened
 from hcfs.mount.attributes import Changes
 from hcfs.mount.filesystem import Filesystem
 from hcfs.store import BLOCK, NAME_MAX, Attributes
+from hcfs.store.errors import MetadataFull
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,15 @@ class Operations(pyfuse3.Operations):
             path = b"inode or handle %d" % inode
         return f" of {os.path.join(path, name).decode(errors='backslashreplace')!r}"
 
+    async def _with_room(self, make: Callable[[], T]) -> T:
+        """Make a name. When the table of objects is full, evict for it once; only then does it wait."""
+        try:
+            return make()
+        except MetadataFull:
+            if not await trio.to_thread.run_sync(self._fs.cache.make_room, 0, limiter=self._control):
+                raise
+            return make()
+
     async def _finish(self, answer: T | Blocking[T]) -> T:
         if isinstance(answer, Blocking):
             return await trio.to_thread.run_sync(answer.run, limiter=self._control)
@@ -97,7 +107,7 @@ class Operations(pyfuse3.Operations):
 
     @handler
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
-        return _entry(self._fs.mkdir(parent_inode, name, mode, _caller(ctx)))
+        return _entry(await self._with_room(lambda: self._fs.mkdir(parent_inode, name, mode, _caller(ctx))))
 
     @handler
     async def mknod(
@@ -108,11 +118,11 @@ class Operations(pyfuse3.Operations):
         rdev: int,  # noqa: ARG002
         ctx: RequestContext,
     ) -> EntryAttributes:
-        return _entry(self._fs.mknod(parent_inode, name, mode, _caller(ctx)))
+        return _entry(await self._with_room(lambda: self._fs.mknod(parent_inode, name, mode, _caller(ctx))))
 
     @handler
     async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
-        return _entry(self._fs.symlink(parent_inode, name, target, _caller(ctx)))
+        return _entry(await self._with_room(lambda: self._fs.symlink(parent_inode, name, target, _caller(ctx))))
 
     @handler
     async def readlink(self, inode: int, ctx: RequestContext) -> bytes:  # noqa: ARG002
@@ -137,11 +147,15 @@ class Operations(pyfuse3.Operations):
         ctx: RequestContext,
     ) -> None:
         caller = _caller(ctx)
-        await self._finish(self._fs.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags, caller))
+        await self._finish(
+            await self._with_room(
+                lambda: self._fs.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags, caller)
+            )
+        )
 
     @handler
     async def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: RequestContext) -> EntryAttributes:
-        return _entry(self._fs.link(inode, new_parent_inode, new_name, _caller(ctx)))
+        return _entry(await self._with_room(lambda: self._fs.link(inode, new_parent_inode, new_name, _caller(ctx))))
 
     # --- attributes --------------------------------------------------------------------------------------------------
 
@@ -184,7 +198,7 @@ class Operations(pyfuse3.Operations):
 
     @handler
     async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
-        self._fs.setxattr(inode, name, value, _caller(ctx))
+        await self._with_room(lambda: self._fs.setxattr(inode, name, value, _caller(ctx)))
 
     @handler
     async def removexattr(self, inode: int, name: bytes, ctx: RequestContext) -> None:
@@ -200,7 +214,8 @@ class Operations(pyfuse3.Operations):
     async def create(
         self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
-        entry, opened = self._fs.create(parent_inode, name, mode, flags, _caller(ctx))
+        caller = _caller(ctx)
+        entry, opened = await self._with_room(lambda: self._fs.create(parent_inode, name, mode, flags, caller))
         return _file(opened), _entry(entry)
 
     @handler

@@ -117,10 +117,10 @@ class MountOptions:
         return replace(self, words=tuple(words), **changes)
 
     def _check(self) -> None:
-        if not 0 < self.low_watermark <= self.high_watermark <= 1:
+        if not 0 < self.low_watermark < self.high_watermark <= 1:
             raise UsageError(
                 f"low_watermark={self.low_watermark:g} and high_watermark={self.high_watermark:g} don't fit: give "
-                "0 < low <= high <= 1, such as 0.90 and 0.95"
+                "0 < low < high <= 1, such as 0.90 and 0.95"
             )
         if self.memory < SMALLEST_MEMORY:
             raise UsageError(f"memory={self.memory} is too little for a mount; give at least {SMALLEST_MEMORY >> 20}M")

@@ -159,8 +159,8 @@ class Publishing(Lookup):
 
     # --- the last writer's close -------------------------------------------------------------------------------------
 
-    def _last_writer_closed(self, version: Version, *, by_close: bool = True) -> None:
-        """by_close: a FLUSH came before, so a process has closed it, or has ended."""
+    def _last_writer_closed(self, version: Version, *, used: bool) -> None:
+        """used: its last handle was written through or closed, so the open that made it had come back."""
         version.closed_at = self.clock()
         if version.failed:
             if not version.staging:
@@ -171,7 +171,7 @@ class Publishing(Lookup):
             self._retire_leftovers(version.parent, version.name, keep=version)
         elif version.flushed:
             self._publish_or_abandon(version)
-        elif not by_close:
+        elif not used:
             log.info("the process that opened %s was killed within the call: abandoned", self.shown(version))
             self._abandon(version)
         else:

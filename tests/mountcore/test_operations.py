@@ -84,3 +84,15 @@ async def test_memory_operations_make_no_checkpoint(rig: Rig, operations: Operat
         await operations.flush(opened.fh)
         await operations.release(opened.fh)
         await operations.unlink(rig.kv, b"g", context())
+
+
+async def test_a_full_table_of_objects_makes_room(operations: Operations, rig: Rig) -> None:
+    """Nothing waits for eviction but what needs it, and nobody is refused while something can go."""
+    limit = rig.store.superblock.max_objects
+    for number in range(limit - rig.store.usage().objects):
+        await operations.mknod(rig.kv, b"%d" % number, stat.S_IFREG | 0o644, 0, context())
+    assert rig.store.usage().objects == limit
+    made = await operations.mkdir(rig.kv, b"d", 0o755, context())
+    assert stat.S_ISDIR(made.st_mode)
+    assert rig.store.usage().objects <= limit
+    assert rig.cache.statistics().evictions > 0
