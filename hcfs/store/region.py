@@ -87,7 +87,7 @@ class RegionReader:
 
     def header(self) -> RegionHeader | None:
         """The region's header, or None. Raises DeviceError."""
-        return decode_header(self.read(0, BLOCK), self._superblock)
+        return decode_header(self._read(0, BLOCK), self._superblock)
 
     def seed(self, generation: int) -> int:
         return frames.seed(self._superblock.uuid, generation)
@@ -106,6 +106,11 @@ class RegionReader:
                 buffer = self._read(first, last)
             self._buffer, self._at, self._end = buffer, first, last
         return self._buffer[offset - self._at : offset - self._at + length]
+
+    def window(self, offset: int) -> memoryview:
+        """A block of the region and what was read along with it behind that. Raises DeviceError."""
+        self.read(offset, BLOCK)
+        return self._buffer[offset - self._at :]
 
     def _read(self, first: int, last: int) -> memoryview:
         buffer = memoryview(bytearray(last - first))
@@ -244,9 +249,24 @@ class LogScan:
             return None
         return found if found.sequence == self.next_sequence else None
 
+    def _begun(self, at: int) -> Iterator[int]:
+        """Blocks from `at` on that don't begin with zeros: all that a search has to look at, and with most of a region
+        never written, few."""
+        while at + BLOCK <= self._reader.length:
+            try:
+                window = self._reader.window(at)
+            except DeviceError as error:
+                self._note_unreadable(at, error)
+                at += BLOCK
+                continue
+            for block, length in enumerate(window.cast("I")[:: BLOCK // 4].tolist()):
+                if length:
+                    yield at + block * BLOCK
+            at += len(window)
+
     def _search(self, at: int, expected: int) -> tuple[int, int] | None:
         """The next batch at or behind `at` that verifies and comes later: (offset, sequence)."""
-        for offset in range(at, self._reader.length - BLOCK + 1, BLOCK):
+        for offset in self._begun(at):
             head = self._head(offset)
             if head is None or head[1] != FrameType.TRANSACTION or not head[2] & FIRST_IN_BATCH or head[3] <= expected:
                 continue
