@@ -9,7 +9,11 @@ import pytest
 from harness import damage, workloads
 from harness.campaigns import damage as campaign
 from harness.overlay import OverlayDevice
+from harness.recording import RecordingDevice
+from harness.workloads import Session
 
+from hcfs.device import BufferPool
+from hcfs.store import UnrecoveredStore
 from hcfs.store.check import check
 from hcfs.store.content import Content
 
@@ -51,6 +55,41 @@ def test_a_damaged_superblock_is_told_until_it_is_repaired():
         store = workloads.open_store(device)
         assert (store.state, "superblock" in store.state_reason) == ("degraded", True)
     assert not device.wrote
+
+
+def test_a_lost_renaming_cannot_leave_directories_that_lie_in_each_other():
+    """e leaves d1, then d1 moves into e. Without the first, each would be inside the other, and no walk up would end."""
+    device = RecordingDevice.over(workloads.base_image())
+    session = Session(workloads.open_store(device), random.Random(1))
+    session.rename(b"kv/d1/e", b"kv/e")
+    session.commit()
+    lost = device.writes[-1].offset
+    session.rename(b"kv/d1", b"kv/e/d1")
+    session.commit()
+    device.contents[lost + 30] ^= 1
+    assert not check(device, data=True).clean
+    for read_only in (True, False):
+        store = UnrecoveredStore.open(device, BufferPool(4 << 20)).recover(read_only)
+        assert list(store.files_by_access()) or read_only
+        found = Session(store, session.random)
+        assert found.find(b"kv/d2/b")
+        assert not found.find(b"kv/e")
+    assert check(device, data=True).clean
+
+
+def test_a_lost_renaming_cannot_leave_a_directory_with_two_names():
+    device = RecordingDevice.over(workloads.base_image())
+    session = Session(workloads.open_store(device), random.Random(1))
+    session.rename(b"kv/d1/e", b"kv/e")
+    session.commit()
+    lost = device.writes[-1].offset
+    session.rename(b"kv/e", b"kv/d2/e")
+    session.commit()
+    device.contents[lost + 30] ^= 1
+    found = Session(workloads.open_store(device), session.random)
+    assert found.find(b"kv/d2/e")
+    assert not found.find(b"kv/d1/e")
+    assert check(device, data=True).clean
 
 
 def test_it_sees_a_reader_that_does_not_verify(monkeypatch):

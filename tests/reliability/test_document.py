@@ -1,0 +1,30 @@
+"""docs/reliability.md names a test for each rule: they exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "reliability.md").read_text()
+NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)))
+
+
+@pytest.mark.parametrize(("file", "name"), NAMED)
+def test_each_rule_has_its_test(file: str, name: str) -> None:
+    assert not name or f"def {name}(" in (ROOT / file).read_text()
+
+
+def test_each_rule_names_one() -> None:
+    rules = [
+        line for line in PAGE.partition("## fsck")[0].splitlines() if line.startswith("| ") and "| test |" not in line
+    ]
+    assert len(rules) > 20
+    assert all("`tests/" in rule for rule in rules)
+
+
+@pytest.mark.parametrize("tool", sorted(set(re.findall(r"`(tools/[\w-]+)", PAGE))))
+def test_each_command_is_there(tool: str) -> None:
+    assert (ROOT / tool).stat().st_mode & 0o111
