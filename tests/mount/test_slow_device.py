@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -88,3 +90,22 @@ def served(other: Actor, kv: Path, mount: Mount, problems: list[BaseException]) 
         assert hcfs("status", mount.dir, "--json").returncode == 0
     except BaseException as error:
         problems.append(error)
+
+
+def test_the_commands_when_the_daemon_is_stopped(make_mount: Callable[..., Mount]) -> None:
+    """SIGSTOP: `hcfs status` gives up in 5 seconds, with a sentence, instead of hanging as any ls does."""
+    mount = make_mount(size="64M")
+    pid = mount.pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        done = hcfs("status", mount.dir, check=False)
+        taken = time.monotonic() - begun
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert done.returncode == 1
+    assert str(mount.dir) in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    # 5 seconds for the answer; the rest is the command's own start.
+    assert taken < 8
+    assert mount.status()["state"] == "ok"

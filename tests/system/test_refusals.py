@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import stat
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from harness.cli import hcfs
 from harness.images import LoopDevice, create_image
 from harness.mounts import Mount
-from mount.actors import put
+from mount.actors import Actor, eventually, put
 
 INCOMPAT = 32
 """Offset of the incompat feature word in a superblock, docs/format.md."""
@@ -431,3 +432,35 @@ def test_mount_by_uuid_and_label(make_loop: Callable[..., Path], tmp_path: Path)
     (tmp_path / "mnt").mkdir()
     for source in ("UUID=01234567-89ab-cdef-0123-456789abcdef", "LABEL=no-such-label-anywhere"):
         refused("mount", source, tmp_path / "mnt", naming=source.partition("=")[2])
+
+
+def test_mounted_by_its_uuid_or_label(make_loop: Callable[..., Path], make_mount: Callable[..., Mount]) -> None:
+    """Device names swap at boot; a UUID and a label don't."""
+    device = make_loop("64M")
+    label = f"label-{os.getpid()}"
+    made = json.loads(hcfs("mkfs", device, "--label", label, "--json").stdout)
+    mount = make_mount(device)
+    put(mount.ns() / "x", b"x")
+    for source in (f"UUID={made['uuid']}", f"LABEL={label}"):
+        mount.umount()
+        hcfs("mount", source, mount.dir)
+        assert (mount.dir / "kv" / "x").read_bytes() == b"x"
+        assert mount.status()["label"] == label
+
+
+def test_a_busy_mount_is_not_unmounted(make_mount: Callable[..., Mount]) -> None:
+    """The process that uses it is named; afterwards it goes; lazily it goes at once, and ends with its last user."""
+    mount = make_mount(size="64M")
+    put(mount.ns() / "x", b"x")
+    with Actor() as user:
+        fd = user.open(mount.dir / "kv" / "x", os.O_RDONLY)
+        assert str(user.pid) in refused("umount", mount.dir, naming=str(mount.dir))
+        assert user.pread(fd, 10, 0) == b"x"
+        pid = mount.pid
+        mount.umount("--lazy")
+        assert not os.path.ismount(mount.dir)
+        assert user.pread(fd, 10, 0) == b"x"
+        user.close(fd)
+        eventually(lambda: not Path(f"/proc/{pid}").exists(), "the daemon ends with its last user")
+    mount.mount()
+    assert (mount.dir / "kv" / "x").read_bytes() == b"x"
