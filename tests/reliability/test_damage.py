@@ -58,7 +58,7 @@ def test_a_damaged_superblock_is_told_until_it_is_repaired():
 
 
 def test_a_lost_renaming_cannot_leave_directories_that_lie_in_each_other():
-    """e leaves d1, then d1 moves into e. Without the first, each would be inside the other, and no walk up would end."""
+    """e leaves d1, then d1 moves into e. Without the first, each would be in the other, and no walk up would end."""
     device = RecordingDevice.over(workloads.base_image())
     session = Session(workloads.open_store(device), random.Random(1))
     session.rename(b"kv/d1/e", b"kv/e")

@@ -160,4 +160,4 @@ def test_a_crash_while_recovery_mends() -> None:
     crashing = Crashing(device.size, durable=device.contents)
     crashing.on_crash_point = crash
     recover(crashing)
-    assert tried >= 3 * 12
+    assert tried >= 20
