@@ -7,11 +7,13 @@ import io
 import struct
 
 import pytest
-from harness import fuzzing
+from harness import fuzzing, workloads
 from harness.campaigns import fuzz_parsers
+from harness.overlay import OverlayDevice
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hcfs.store.errors import MetadataFull
 from hcfs.store.frame import FIRST_IN_BATCH, FrameType, encode
 from hcfs.store.log import encode_batch
 
@@ -92,6 +94,19 @@ def test_blocks_that_look_like_long_frames_do_not_hold_up_a_mount():
     length = 900 << 10
     head = struct.pack("<IHHQII", length, FrameType.TRANSACTION, FIRST_IN_BATCH, 5, 0, 0)
     fuzzing.use_everything(fuzzing.log_of(b"".join(head.ljust(4096, b"\xff") for _ in range(200))))
+
+
+def test_a_store_never_uses_a_slot_that_the_next_mount_would_refuse():
+    store = workloads.open_store(OverlayDevice(fuzzing.base(), []))
+    kv = store.lookup(1, b"kv")
+    assert kv is not None
+    store.index.max_slot = len(store.index.table) + 1
+    staged = [store.stage(None, namespace=kv, mode=0, uid=0, gid=0) for _ in range(2)]
+    for _ in range(2):
+        with pytest.raises(MetadataFull):
+            store.stage(None, namespace=kv, mode=0, uid=0, gid=0)
+    staged[0].abandon()
+    assert store.mkdir(kv, b"again", 0o755, 0, 0)
 
 
 def test_the_campaign_sees_a_parser_that_trusts_its_input(monkeypatch):
