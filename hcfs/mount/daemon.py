@@ -24,7 +24,7 @@ from hcfs.mount.guard import abort, start_guard
 from hcfs.mount.notify import Notifier
 from hcfs.mount.operations import Operations
 from hcfs.mount.options import MountOptions
-from hcfs.mount.process import Process, is_alive, process_of
+from hcfs.mount.process import Process, has_ended, process_of
 from hcfs.mount.session import Session
 from hcfs.mount.status import Report
 from hcfs.store import Store, UnrecoveredStore
@@ -74,7 +74,7 @@ def unmount(directory: str, lazy: bool) -> None:
     if lazy or daemon is None:
         return
     deadline = time.monotonic() + UNMOUNT_LIMIT
-    while is_alive(daemon):
+    while not has_ended(daemon):
         if time.monotonic() > deadline:
             raise HcfsError(
                 f"{directory} is unmounted, but process {daemon.tgid} still holds {mounted.source} after "

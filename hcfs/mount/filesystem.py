@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 
+from hcfs.errors import HcfsError
 from hcfs.mount.answers import Blocking, Caller, CallError, Entry, Opened
 from hcfs.mount.attributes import Changes
-from hcfs.mount.handles import DirectoryHandle, Listed, VirtualHandle
+from hcfs.mount.handles import DirectoryHandle, Listed, LockHandle, ObjectHandle, VersionHandle, VirtualHandle
 from hcfs.mount.opening import Created
+from hcfs.mount.versions import Fate
 from hcfs.mount.virtual import NAME, VirtualTree
 from hcfs.mount.xattrs import Xattrs
 from hcfs.store import ROOT_ID
@@ -37,6 +39,31 @@ class Filesystem(Xattrs):
         for parent, name in names:
             if VirtualTree.owns_name(parent, name):
                 raise CallError(errno.EROFS)
+
+    def path_of(self, ino: int) -> bytes:
+        """Where an inode is, for the log; its number when it has no name."""
+        with self.lock:
+            version = self.versions.get(ino)
+            if version is not None and version.fate is not Fate.PUBLISHED:
+                return self.shown(version).strip("'").encode(errors="surrogateescape")
+        try:
+            return self.store.path_of(ino)
+        except HcfsError:
+            return b"inode %d" % ino
+
+    def path_of_handle(self, number: int) -> bytes:
+        """Where an open file or directory is, for the log."""
+        try:
+            handle = self.handles.get(number)
+        except HcfsError:
+            return b"handle %d" % number
+        if isinstance(handle, ObjectHandle):
+            return self.path_of(handle.pin.oid)
+        if isinstance(handle, VersionHandle):
+            return self.path_of(handle.version.ino)
+        if isinstance(handle, LockHandle):
+            return self.path_of(handle.lock_file.oid)
+        return self.path_of(handle.ino) if isinstance(handle, DirectoryHandle) else NAME
 
     def lookup(self, parent: int, name: bytes, caller: Caller) -> Entry:
         if not VirtualTree.owns_name(parent, name):

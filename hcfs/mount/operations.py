@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import inspect
 import logging
 import os
 from collections.abc import Callable, Coroutine, Sequence
@@ -35,6 +36,7 @@ CONTROL_THREADS = 16
 def handler(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Let nothing but FUSEError out: pyfuse3's main loop, and the mount with it, ends at anything else."""
     name = method.__name__
+    by_handle = "fh" in inspect.signature(method).parameters and "inode" not in inspect.signature(method).parameters
 
     @functools.wraps(method)
     async def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -45,7 +47,7 @@ def handler(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutin
         except HcfsError as error:
             raise FUSEError(error.errno) from None
         except Exception:
-            log.exception("%s%s failed unexpectedly; the call gets EIO", name, _where(args))
+            log.exception("%s%s failed unexpectedly; the call gets EIO", name, _where(args, by_handle))
             raise FUSEError(errno.EIO) from None
 
     return wrapped
@@ -71,14 +73,11 @@ class Operations(pyfuse3.Operations):
     def init(self) -> None:
         self._on_serving()
 
-    def where(self, args: Sequence[object]) -> str:
+    def where(self, args: Sequence[object], by_handle: bool) -> str:
         """The path that a handler's arguments speak of, for the log."""
-        inode = next((arg for arg in args if isinstance(arg, int)), 0)
+        number = next((arg for arg in args if isinstance(arg, int)), 0)
         name = next((arg for arg in args[1:2] if isinstance(arg, bytes)), b"")
-        try:
-            path = b"/" + self._fs.store.path_of(inode)
-        except HcfsError:
-            path = b"inode or handle %d" % inode
+        path = self._fs.path_of_handle(number) if by_handle else self._fs.path_of(number)
         return f" of {os.path.join(path, name).decode(errors='backslashreplace')!r}"
 
     async def _with_room(self, make: Callable[[], T]) -> T:
@@ -262,9 +261,9 @@ class Operations(pyfuse3.Operations):
         self._fs.release(fh)
 
 
-def _where(args: Sequence[object]) -> str:
+def _where(args: Sequence[object], by_handle: bool) -> str:
     operations = args[0]
-    return operations.where(args[1:]) if isinstance(operations, Operations) else ""
+    return operations.where(args[1:], by_handle) if isinstance(operations, Operations) else ""
 
 
 def _caller(ctx: RequestContext) -> Caller:

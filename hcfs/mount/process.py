@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 # Numbers of fields in /proc/PID/stat, proc(5).
-_STATE, _START_TIME, _EXIT_CODE = 3, 22, 52
+_STATE, _THREADS, _START_TIME, _EXIT_CODE = 3, 20, 22, 52
 
 
 class Process(NamedTuple):
@@ -43,6 +43,14 @@ def is_running(process: Process) -> bool:
     """Whether its leader hasn't ended: threads that are stuck in the kernel may be all that is left of one that has."""
     fields = _fields(process.tgid)
     return fields is not None and _field(fields, _START_TIME) == process.started and fields[0] not in (b"Z", b"X")
+
+
+def has_ended(process: Process) -> bool:
+    """Whether all its threads have ended, and so its files are closed; it may wait for its parent to take note."""
+    fields = _fields(process.tgid)
+    if fields is None or _field(fields, _START_TIME) != process.started:
+        return True
+    return fields[0] in (b"Z", b"X") and _field(fields, _THREADS) <= 1
 
 
 def was_killed(process: Process) -> bool:

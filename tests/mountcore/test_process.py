@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 
-from hcfs.mount.process import is_alive, is_running, process_of, was_killed
+from hcfs.mount.process import has_ended, is_alive, is_running, process_of, was_killed
 
 
 def test_a_thread_belongs_to_its_process() -> None:
@@ -20,6 +20,7 @@ def test_a_thread_belongs_to_its_process() -> None:
     assert found == [me]
     assert is_alive(me)
     assert is_running(me)
+    assert not has_ended(me)
     assert not was_killed(me)
 
 
@@ -44,6 +45,7 @@ def test_ends() -> None:
             assert was_killed(process) is killed
             assert is_alive(process)
             assert not is_running(process)
+            assert has_ended(process)
             child.wait()
             assert not is_alive(process)
             assert not was_killed(process)
