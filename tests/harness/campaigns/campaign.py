@@ -6,10 +6,12 @@ import argparse
 import json
 import logging
 import random
+import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -124,20 +126,23 @@ def main(campaign: Campaign, arguments: argparse.Namespace) -> int:
     print(f"{campaign.name}: seed {seed}", file=sys.stderr)
     summary = Summary(campaign.name, seed, arguments.first)
     shown, told = 0, time.monotonic()
-    for summary in campaign.run(
-        seed, goal=arguments.goal, seconds=seconds, first=arguments.first, cases=arguments.cases
-    ):
-        for finding in summary.findings[shown:]:
-            print(f"FOUND {finding}", file=sys.stderr)
-        shown = len(summary.findings)
-        if time.monotonic() - told > 5:
-            told = time.monotonic()
-            done = summary.counts.get(campaign.goal, 0)
-            print(
-                f"{summary.seconds:8.0f} s  {summary.cases} cases  {done} {campaign.goal}"
-                f"  {done / summary.seconds:.0f} a second  {len(summary.findings)} findings",
-                file=sys.stderr,
-            )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A campaign that is stopped says what it did so far.
+    with suppress(KeyboardInterrupt):
+        for summary in campaign.run(
+            seed, goal=arguments.goal, seconds=seconds, first=arguments.first, cases=arguments.cases
+        ):
+            for finding in summary.findings[shown:]:
+                print(f"FOUND {finding}", file=sys.stderr)
+            shown = len(summary.findings)
+            if time.monotonic() - told > 5:
+                told = time.monotonic()
+                done = summary.counts.get(campaign.goal, 0)
+                print(
+                    f"{summary.seconds:8.0f} s  {summary.cases} cases  {done} {campaign.goal}"
+                    f"  {done / summary.seconds:.0f} a second  {len(summary.findings)} findings",
+                    file=sys.stderr,
+                )
     document = {
         "campaign": campaign.name,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
