@@ -54,7 +54,7 @@ class StoreUnderTest:
             "commit_interval": f"{self.commit_interval:g}",
             "staging_ttl": f"{self.staging_ttl:g}",
             "lookup_grace": f"{chance.choice([0, 0, 0.2, 2, 30] if not self.evicting else [0, 0, 0.1, 1]):g}",
-            "low_watermark": f"{high * chance.uniform(0.5, 1):.2f},high_watermark={high:.2f}",
+            "low_watermark": f"{high * chance.uniform(0.5, 0.97):.2f},high_watermark={high:.2f}",
             "memory": chance.choice(["16M", "32M", "256M"]),
         }
         given = chance.sample(sorted(words), chance.randrange(3, len(words) + 1))
