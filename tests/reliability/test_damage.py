@@ -13,7 +13,7 @@ from harness.recording import RecordingDevice
 from harness.workloads import Session
 
 from hcfs.device import BufferPool
-from hcfs.store import UnrecoveredStore
+from hcfs.store import BLOCK, UnrecoveredStore, read_superblock
 from hcfs.store.check import check
 from hcfs.store.content import Content
 
@@ -55,6 +55,19 @@ def test_a_damaged_superblock_is_told_until_it_is_repaired():
         store = workloads.open_store(device)
         assert (store.state, "superblock" in store.state_reason) == ("degraded", True)
     assert not device.wrote
+
+
+@pytest.mark.parametrize("which", ["current", "older"])
+@pytest.mark.parametrize("kind", [damage.zeros, damage.garbage], ids=lambda kind: kind.__name__)
+def test_a_region_that_is_gone_altogether(which, kind):
+    victim = campaign.victim(3)
+    header, *_ = victim.by_kind()[f"{which} region's header"]
+    blocks = read_superblock(OverlayDevice(victim.image, [])).region_blocks
+    region = damage.Place(which, header.start, header.start + blocks * BLOCK, header.touches, older=header.older)
+    patches = damage.zeros(victim, region, random.Random(1))
+    if kind is damage.garbage:
+        patches = [(region.start, random.Random(1).randbytes(region.end - region.start))]
+    damage.judge(victim, region, patches, random.Random(1))
 
 
 def test_a_lost_renaming_cannot_leave_directories_that_lie_in_each_other():
