@@ -146,7 +146,7 @@ class Core:
     def version_attributes(self, version: Version) -> Attributes:
         """A version's attributes as its writer sees them. Lock held."""
         attributes = version.staged.attributes()
-        return replace(attributes, nlink=0 if version.fate is Fate.NAMELESS else 1)
+        return replace(attributes, nlink=0) if version.fate is Fate.NAMELESS else attributes
 
     def object_attributes(self, oid: int) -> Attributes:
         """A committed object's attributes, or a lock file's present ones. NoSuchObject (ESTALE) when it is gone."""

@@ -47,12 +47,11 @@ def tune_mount(directory: str) -> None:
         log.info("the mount at %s isn't in the mount table: its limits stay the kernel's", directory)
         return
     major, minor = os.major(mount.device), os.minor(mount.device)
-    if os.geteuid() == 0:
-        connection = f"{_CONNECTIONS}/{minor}"
-        if not os.path.isdir(connection):
-            subprocess.run(["mount", "-t", "fusectl", "fusectl", _CONNECTIONS], check=False, capture_output=True)
-        _write(f"{connection}/max_background", BACKGROUND)
-        _write(f"{connection}/congestion_threshold", BACKGROUND * 3 // 4)
+    connection = f"{_CONNECTIONS}/{minor}"
+    if os.geteuid() == 0 and not os.path.isdir(connection):
+        subprocess.run(["mount", "-t", "fusectl", "fusectl", _CONNECTIONS], check=False, capture_output=True)
+    _write(f"{connection}/max_background", BACKGROUND)
+    _write(f"{connection}/congestion_threshold", BACKGROUND * 3 // 4)
     _write(f"/sys/class/bdi/{major}:{minor}/read_ahead_kb", READ_AHEAD_KB)
 
 
