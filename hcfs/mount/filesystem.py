@@ -8,7 +8,7 @@ import os
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import Blocking, Caller, CallError, Entry, Opened
 from hcfs.mount.attributes import Changes
-from hcfs.mount.handles import DirectoryHandle, Listed, LockHandle, ObjectHandle, VersionHandle, VirtualHandle
+from hcfs.mount.handles import DirectoryHandle, LockHandle, ObjectHandle, VersionHandle, VirtualHandle
 from hcfs.mount.opening import Created
 from hcfs.mount.versions import Fate
 from hcfs.mount.virtual import NAME, VirtualTree
@@ -96,11 +96,11 @@ class Filesystem(Xattrs):
     def opendir(self, ino: int, caller: Caller) -> Opened:
         if self._is_virtual(ino):
             tree = self._tree()
-            entries = [Listed(name, number, False) for name, number in tree.entries(ino)]
-            return Opened(self.handles.add(DirectoryHandle(ino, tree.lookup(ino, b"..") or ROOT_ID, entries, None)))
+            parent = tree.lookup(ino, b"..") or ROOT_ID
+            return Opened(self.handles.add(DirectoryHandle(ino, parent, tree.entries(ino), None)))
         opened = super().opendir(ino, caller)
         if ino == ROOT_ID and self.virtual is not None:
-            self.handles.directory(opened.handle).entries.append(Listed(NAME, self.virtual.root, False))
+            self.handles.directory(opened.handle).entries.append((NAME, self.virtual.root))
         return opened
 
     def mkdir(self, parent: int, name: bytes, mode: int, caller: Caller) -> Entry:

@@ -54,26 +54,15 @@ class VirtualHandle:
         self.content = content
 
 
-class Listed:
-    """One entry of an open directory; what it is is looked up when it is read."""
-
-    __slots__ = ("fleeting", "ino", "name")
-
-    def __init__(self, name: bytes, ino: int, fleeting: bool) -> None:
-        self.name = name
-        self.ino = ino
-        self.fleeting = fleeting
-        """The name has versions, so the kernel may not keep the answer."""
-
-
 class DirectoryHandle:
-    """A directory's entries as they were when it was opened; a pin lets it be asked for after its removal."""
+    """A directory's entries, name and inode, as they were when it was opened: a listing skips and repeats none. What
+    each is, is looked up when it is read. A pin lets the directory be asked for after its removal."""
 
     __slots__ = ("entries", "ino", "pin")
 
-    def __init__(self, ino: int, parent: int, entries: list[Listed], pin: Pin | None) -> None:
+    def __init__(self, ino: int, parent: int, entries: list[tuple[bytes, int]], pin: Pin | None) -> None:
         self.ino = ino
-        self.entries = [Listed(b".", ino, True), Listed(b"..", parent, True), *entries]
+        self.entries = [(b".", ino), (b"..", parent), *entries]
         self.pin = pin
 
 

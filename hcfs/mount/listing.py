@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import Caller, Entry, Opened, Space
 from hcfs.mount.core import Identity
-from hcfs.mount.handles import DirectoryHandle, Listed
+from hcfs.mount.handles import DirectoryHandle
 from hcfs.mount.renaming import Renaming
 from hcfs.mount.versions import Fate
 from hcfs.mount.virtual import VIRTUAL
@@ -28,46 +28,44 @@ class Listing(Renaming):
             pin, parent = self.store.pin(ino), self.store.parent_of(ino)
             names = self.store.list_directory(ino)
             versions = self.versions.in_directory(ino)
-            fleeting = {version.name for version in versions}
             own = {
                 version.name: version.ino
                 for version in versions
                 if not version.staging and version.owner is not None and version.owner == who.process
             }
-        entries = [Listed(name, own.pop(name, oid), name in fleeting) for name, oid in names]
-        entries += [Listed(name, oid, True) for name, oid in own.items()]
-        return Opened(self.handles.add(DirectoryHandle(ino, parent, entries, pin)))
+        entries = [(name, own.pop(name, oid)) for name, oid in names] if own else names
+        return Opened(self.handles.add(DirectoryHandle(ino, parent, [*entries, *own.items()], pin)))
 
     def readdir(self, number: int, start: int) -> Iterator[tuple[bytes, Entry, int]]:
         """Name, entry and position after it, from position `start` on; what was removed since is left out.
 
         The kernel takes each entry for the answer to a lookup, so each says what its name leads to now."""
         handle = self.handles.directory(number)
-        entries = handle.entries
-        for position in range(start, len(entries)):
-            listed = entries[position]
-            entry = self._present(handle.ino, listed)
-            attributes = None if entry is None else entry.attributes
-            if entry is None or attributes is None:
+        for position in range(start, len(handle.entries)):
+            name, ino = handle.entries[position]
+            try:
+                entry = self._listed(handle.ino, name, ino)
+            except HcfsError:
                 continue
-            if listed.fleeting or self.versions.of_name(handle.ino, listed.name):
-                entry = entry._replace(entry_timeout=0.0, attr_timeout=0.0)
-            elif attributes.kind is not Kind.DIRECTORY:
-                entry = entry._replace(entry_timeout=min(entry.entry_timeout, LISTED_TIMEOUT))
-            yield listed.name, entry, position + 1
+            if entry is not None:
+                yield name, entry, position + 1
 
-    def _present(self, directory: int, listed: Listed) -> Entry | None:
-        try:
-            if listed.name in (b".", b"..") or directory >= VIRTUAL or listed.ino >= VIRTUAL:
-                return self.getattr(listed.ino)
-            with self.lock:
-                version = self.versions.get(listed.ino)
-                if version is not None and version.fate is Fate.STAGED and version.key == (directory, listed.name):
-                    return self.version_entry(version)
-            oid = self.store.lookup(directory, listed.name)
-            return None if oid is None else self.getattr(oid)
-        except HcfsError:
-            return None
+    def _listed(self, directory: int, name: bytes, ino: int) -> Entry | None:
+        if name in (b".", b"..") or ino >= VIRTUAL:
+            return self.getattr(ino)
+        with self.lock:
+            version = self.versions.get(ino)
+            if version is not None and version.fate is Fate.STAGED and version.key == (directory, name):
+                return self.version_entry(version)
+            oid = self.store.lookup(directory, name)
+            if oid is None:
+                return None
+            attributes = self.object_attributes(oid)
+            fleeting = bool(self.versions.of_name(directory, name))
+        entry = self.object_entry(attributes, fleeting)
+        if attributes.kind is Kind.DIRECTORY or entry.entry_timeout <= LISTED_TIMEOUT:
+            return entry
+        return entry._replace(entry_timeout=LISTED_TIMEOUT)
 
     def statfs(self) -> Space:
         """Blocks and files, free and in all. What could be evicted counts as available, not as free."""

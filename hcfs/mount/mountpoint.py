@@ -103,7 +103,8 @@ def unmount_now(path: str, *, lazy: bool, force: bool = False) -> None:
 
 def users_of(path: str) -> list[int]:
     """Processes with a file or a working directory under `path`, as far as they may be looked into."""
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and _uses(entry, path)]
+    others = (entry for entry in os.listdir("/proc") if entry.isdigit() and int(entry) != os.getpid())
+    return [int(entry) for entry in others if _uses(entry, path)]
 
 
 def _uses(process: str, path: str) -> bool:

@@ -55,6 +55,8 @@ class Renaming(Names):
     def _settle_and_rename(self, version: Version, new: Name, flags: int, caller: Caller) -> None:
         self.settle_version(version)
         with self.lock:
+            if version.fate is Fate.ABANDONED:
+                raise CallError(errno.EIO)
             if version.fate is not Fate.STAGED:
                 # Its close finished first, and published it under its old name.
                 old_parent, old_name = version.key
