@@ -129,6 +129,8 @@ class Exerciser:
         for handle in self.file.handles:
             if handle.mapping is None:
                 os.close(handle.number)
+            else:
+                handle.mapping.close()
         self.mount.close()
 
 

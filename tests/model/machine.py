@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from model.tree import Node, Seen, Tree
 
 EXAMPLES = int(os.environ.get("HCFS_MODEL_EXAMPLES", "0"))
@@ -20,11 +20,13 @@ WRITTEN = ("kv/w1", "kv/w2")
 """Names that writers, which take their time, work on; no directory ever gets one of them."""
 FILES = (*WRITTEN, "kv/a", "kv/d1/a", "kv/d1/b", "kv/d2/a", "hub/a")
 DIRECTORIES = ("kv/d1", "kv/d2", "kv/d1/d2", "hub/d1")
+ALL = (*FILES, *DIRECTORIES, "kv/absent/a", "kv/l")
 WRITERS, READERS = 3, 3
 LENGTHS = (0, 1, 4095, 4096, 65_536, 65_537, 150_000)
 
 files = st.sampled_from(FILES)
-paths = st.sampled_from((*FILES, *DIRECTORIES, "kv/absent/a", "kv/l"))
+picks = st.integers(0, 999)
+"""See TreeMachine.some."""
 numbers = st.integers(0, 1 << 32)
 lengths = st.sampled_from(LENGTHS)
 whose = st.integers(0, WRITERS - 1)
@@ -90,6 +92,20 @@ class TreeMachine(RuleBasedStateMachine):
     def make_target(self) -> Target:
         raise NotImplementedError
 
+    @initialize()
+    def begin_with_some(self) -> None:
+        """Two directories and files in them, so that most calls have something to work on."""
+        for path in ("kv/d1", "kv/d2"):
+            self.mkdir(path)
+        for number, path in enumerate(("kv/a", "kv/d1/a", "kv/d2/a", "kv/w1")):
+            self.put(path, number, LENGTHS[3 + number % 3])
+
+    def some(self, pick: int, kinds: str) -> str:
+        """A path: mostly one that is there, of these kinds, else any that may be."""
+        present = sorted(path for path, node in self.model.nodes.items() if node.kind in kinds and "/" in path)
+        known = present if pick % 5 and present else ALL
+        return known[pick // 5 % len(known)]
+
     def teardown(self) -> None:
         self.target.close()
 
@@ -129,28 +145,35 @@ class TreeMachine(RuleBasedStateMachine):
         if self.call(self.model.absent(path), self.target.mkdir, path):
             self.model.nodes[path] = Node("d", 0o755)
 
-    @rule(path=paths)
-    def rmdir(self, path: str) -> None:
+    @rule(pick=picks)
+    def rmdir(self, pick: int) -> None:
+        path = self.some(pick, "d")
         if self.call(self.model.rmdir_errors(path), self.target.rmdir, path):
             del self.model.nodes[path]
 
-    @rule(path=paths)
-    def unlink(self, path: str) -> None:
+    @rule(pick=picks)
+    def unlink(self, pick: int) -> None:
+        path = self.some(pick, "fl")
         if self.call(self.model.unlink_errors(path), self.target.unlink, path):
             del self.model.nodes[path]
 
-    @rule(old=files, new=files)
-    def rename_file(self, old: str, new: str) -> None:
+    @rule(pick=picks, new=files)
+    def rename_file(self, pick: int, new: str) -> None:
+        old = self.some(pick, "f")
+        if old in self.model.nodes and self.model.nodes[old].kind == "d":
+            return
         if self.call(self.model.rename_errors(old, new), self.target.rename, old, new):
             self.model.rename(old, new)
 
-    @rule(old=paths, new=st.sampled_from((*DIRECTORIES, "kv/a", "kv/l", "hub/a")))
-    def rename(self, old: str, new: str) -> None:
+    @rule(pick=picks, new=st.sampled_from((*DIRECTORIES, "kv/a", "kv/l", "hub/a")))
+    def rename(self, pick: int, new: str) -> None:
+        old = self.some(pick, "ddfl")
         if self.call(self.model.rename_errors(old, new), self.target.rename, old, new):
             self.model.rename(old, new)
 
-    @rule(old=paths, new=files)
-    def link(self, old: str, new: str) -> None:
+    @rule(pick=picks, new=files)
+    def link(self, pick: int, new: str) -> None:
+        old = self.some(pick, "fl")
         if self.call(self.model.link_errors(old, new), self.target.link, old, new):
             self.model.nodes[new] = self.model.nodes[old]
 
@@ -159,24 +182,27 @@ class TreeMachine(RuleBasedStateMachine):
         if self.call(self.model.absent(path), self.target.symlink, b"to %d" % number, path):
             self.model.nodes[path] = Node("l", 0o777, b"to %d" % number)
 
-    @rule(path=paths, mode=st.sampled_from((0o600, 0o644, 0o755, 0o7777)))
-    def chmod(self, path: str, mode: int) -> None:
+    @rule(pick=picks, mode=st.sampled_from((0o600, 0o644, 0o755, 0o7777)))
+    def chmod(self, pick: int, mode: int) -> None:
+        path = self.some(pick, "fd")
         node = self.model.nodes.get(path)
         if node is not None and node.kind == "l":
             return
         if self.call(self.model.present(path), self.target.chmod, path, mode):
             self.model.nodes[path].mode = mode
 
-    @rule(path=paths, name=st.sampled_from(("user.a", "user.b")), value=st.binary(max_size=8))
-    def set_xattr(self, path: str, name: str, value: bytes) -> None:
+    @rule(pick=picks, name=st.sampled_from(("user.a", "user.b")), value=st.binary(max_size=8))
+    def set_xattr(self, pick: int, name: str, value: bytes) -> None:
+        path = self.some(pick, "fd")
         node = self.model.nodes.get(path)
         if node is not None and node.kind == "l":
             return
         if self.call(self.model.present(path), self.target.set_xattr, path, name, value):
             self.model.nodes[path].xattrs[name] = value
 
-    @rule(path=files)
-    def remove_xattr(self, path: str) -> None:
+    @rule(pick=picks)
+    def remove_xattr(self, pick: int) -> None:
+        path = self.some(pick, "f")
         node = self.model.nodes.get(path)
         if node is not None and node.kind == "f" and node.xattrs:
             name = sorted(node.xattrs)[0]
@@ -231,8 +257,9 @@ class TreeMachine(RuleBasedStateMachine):
         if self.writers.pop(who, None) is not None:
             self.target.abandon(who)
 
-    @rule(number=st.integers(0, READERS - 1), path=files)
-    def hold(self, number: int, path: str) -> None:
+    @rule(number=st.integers(0, READERS - 1), pick=picks)
+    def hold(self, number: int, pick: int) -> None:
+        path = self.some(pick, "f")
         node = self.model.nodes.get(path)
         if number not in self.held and node is not None and node.kind == "f":
             self.target.hold(number, path)

@@ -1,4 +1,4 @@
-"""The machine over the store in memory, in one thread: one seed is one schedule. Crashes leave what is on the device."""
+"""The machine over the store in memory, in one thread, so that one seed is one schedule."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from hypothesis import settings
 from hypothesis.stateful import rule
-from model.machine import EXAMPLES, STEPS, Target, TreeMachine, files
+from model.machine import EXAMPLES, STEPS, Target, TreeMachine, picks
 from model.tree import NAMESPACES, Seen
 from store.rig import check_space, get, new_device, recover
 
@@ -200,9 +200,10 @@ class StoreMachine(TreeMachine):
         self.target.store.checkpoint()
         self.states = [self.model.seen()]
 
-    @rule(path=files)
-    def evict(self, path: str) -> None:
+    @rule(pick=picks)
+    def evict(self, pick: int) -> None:
         """Not what somebody has open, or goes on from."""
+        path = self.some(pick, "f")
         node = self.model.nodes.get(path)
         if node is None or node.kind != "f":
             return
@@ -214,9 +215,10 @@ class StoreMachine(TreeMachine):
             assert len(names) == len(self.model.names_of(node))
             self.model.drop(node)
 
-    @rule(path=files)
-    def quarantine(self, path: str) -> None:
+    @rule(pick=picks)
+    def quarantine(self, pick: int) -> None:
         """A miss for everybody; who has it open goes on reading what verifies."""
+        path = self.some(pick, "f")
         node = self.model.nodes.get(path)
         if node is None or node.kind != "f":
             return
