@@ -4,7 +4,6 @@ Writes nothing."""
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -117,9 +116,6 @@ def _check_tree(superblock: Superblock, state: Replayed, report: Report) -> None
             report.files += 1
         if slot != ROOT_SLOT and not quarantined and tree.names(slot) and not tree.is_within(slot, ROOT_SLOT):
             report.add("name", where, f"object {oid} can't be reached from the root")
-        for parent, name in tree.names(slot):
-            if not stat.S_ISDIR(table.mode[parent]):
-                report.add("name", where, f"name {name!r} is in object {table.id[parent]}, which is not a directory")
 
 
 def _where(state: Replayed, slot: int) -> str:

@@ -187,6 +187,11 @@ def tidy(superblock: Superblock, state: Replayed) -> list[int]:
         if table.flags[slot] & Flags.QUARANTINED and index.tree.names(slot):
             state.problems.append(f"the quarantined object {table.id[slot]} has a name")
             index.tree.forget(slot)
+    for slot, entries in list(index.tree.children.items()):
+        if entries and not stat.S_ISDIR(table.mode[slot]):
+            state.problems.append(f"object {table.id[slot]} has entries and is no directory")
+            for name in list(entries):
+                index.tree.remove(slot, name)
     doomed = _unreachable(index)
     state.problems.extend(f"object {oid} has no name that leads to it from the root" for oid in doomed)
     for oid in doomed:
@@ -245,7 +250,7 @@ def _unreachable(index: Index) -> list[int]:
     directories = [ROOT_SLOT]
     for directory in directories:
         for slot in tree.children.get(directory, {}).values():
-            if slot in tree.children and slot not in reached and stat.S_ISDIR(table.mode[slot]):
+            if slot in tree.children and slot not in reached:
                 reached.add(slot)
                 directories.append(slot)
     return [

@@ -64,6 +64,10 @@ TREE = (put(KV, DIRECTORY), name(1, b"kv", KV), put(ONE, DIRECTORY), name(KV, b"
         pytest.param(
             [put(9 << 32 | 9, FILE), name(KV, b"f", 9 << 32 | 9), name(9 << 32 | 9, b"x", ONE)], id="in a file"
         ),
+        pytest.param(
+            [put(9 << 32 | 9, FILE), name(KV, b"f", 9 << 32 | 9), name(ONE, b"g", 9 << 32 | 9), put(ONE, FILE)],
+            id="a second name in what was a directory",
+        ),
         pytest.param([put(9 << 32 | 2**26, FILE)], id="a slot that needs gigabytes"),
         pytest.param([put(9 << 32, FILE)], id="slot 0"),
         pytest.param([put(9 << 32 | 9, FILE, size=2**64 - 1)], id="a size without checksums"),
