@@ -97,11 +97,22 @@ class Renaming(Names):
             self.versions.move(version, *new, staging=staging)
         elif version.flushed and not staging:
             self._publish(version, *new, replace=replace)
+            self._unlink_former(*old)
         else:
             self.versions.move(version, *new, staging=staging)
+            if not version.writers:
+                self._unlink_former(*old)
         if target is not None and target.fate is Fate.STAGED:
             self._unname(target)
         self._retire_leftovers(*old)
+
+    def _unlink_former(self, parent: int, name: bytes) -> None:
+        """The published object under the name of a version that is whole: the version stood for it, so the name that
+        moved is gone."""
+        former = self.store.lookup(parent, name)
+        if former is not None:
+            self.store.unlink(parent, name)
+            self.kernel.forget_attributes(former)
 
     def _refuse_directory(self, parent: int, name: bytes) -> None:
         oid = self.store.lookup(parent, name)
