@@ -24,7 +24,7 @@ from hcfs.mount.guard import abort, start_guard
 from hcfs.mount.notify import Notifier
 from hcfs.mount.operations import Operations
 from hcfs.mount.options import MountOptions
-from hcfs.mount.process import Process, has_ended, process_of
+from hcfs.mount.process import Process, has_ended, is_alive, process_of
 from hcfs.mount.session import Session
 from hcfs.mount.status import Report
 from hcfs.store import Store, UnrecoveredStore
@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 
 UNMOUNT_LIMIT = 300.0
 """Seconds for the daemon to end once nothing is mounted: what was written last is on its way to the device."""
+
+REAPED_LIMIT = 1.0
+"""Seconds for an ended daemon's parent to take note of it."""
 
 
 def mount(source: str, directory: str, options: MountOptions, foreground: bool) -> None:
@@ -80,6 +83,10 @@ def unmount(directory: str, lazy: bool) -> None:
                 f"{directory} is unmounted, but process {daemon.tgid} still holds {mounted.source} after "
                 f"{UNMOUNT_LIMIT:g} s; look at its log"
             )
+        time.sleep(0.01)
+    # A daemon's parent is init, which takes note at once; one in the foreground may have a parent that never does.
+    deadline = time.monotonic() + REAPED_LIMIT
+    while is_alive(daemon) and time.monotonic() < deadline:
         time.sleep(0.01)
 
 

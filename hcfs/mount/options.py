@@ -79,9 +79,10 @@ class MountOptions:
 
     @property
     def entry_timeout(self) -> float:
-        """Seconds for which the kernel may answer for names: with a grace, no longer than that, so that whoever keeps
-        asking for a file keeps it."""
-        return self.lookup_grace or 60.0
+        """Seconds for which the kernel may answer for names: with a grace, a third of that, since whoever is answered
+        by the kernel must be protected for as long as whoever is answered by the daemon, who protects for both times
+        together."""
+        return self.lookup_grace / 3 or 60.0
 
     def kernel_options(self, source: str) -> set[str]:
         """What the FUSE library is to be told."""
