@@ -20,7 +20,7 @@ from hcfs.errors import HcfsError
 from hcfs.mount import logs, mountpoint, tuning
 from hcfs.mount.client import mount_at, read_status
 from hcfs.mount.filesystem import Filesystem
-from hcfs.mount.guard import abort, start_guard
+from hcfs.mount.guard import abort, guard_child, start_guard
 from hcfs.mount.notify import Notifier
 from hcfs.mount.operations import Operations
 from hcfs.mount.options import MountOptions
@@ -35,7 +35,7 @@ UNMOUNT_LIMIT = 300.0
 """Seconds for the daemon to end once nothing is mounted: what was written last is on its way to the device."""
 
 REAPED_LIMIT = 1.0
-"""Seconds for an ended daemon's parent to take note of it."""
+"""Seconds for an ended daemon's parent to take note of it, so that its process id is gone."""
 
 
 def mount(source: str, directory: str, options: MountOptions, foreground: bool) -> None:
@@ -51,10 +51,11 @@ def mount(source: str, directory: str, options: MountOptions, foreground: bool) 
     if foreground:
         handler = logs.open_log(options.log) if options.log else logs.stderr_handler()
         logs.log_to(handler)
+        start_guard(path)
         _serve(source, path, options, lambda: None)
         return
     log_path = options.log or logs.default_log(path)
-    _daemonize(lambda ready: _serve(source, path, options, ready), os.path.abspath(log_path))
+    _daemonize(path, lambda ready: _serve(source, path, options, ready), os.path.abspath(log_path))
 
 
 def unmount(directory: str, lazy: bool) -> None:
@@ -84,7 +85,7 @@ def unmount(directory: str, lazy: bool) -> None:
                 f"{UNMOUNT_LIMIT:g} s; look at its log"
             )
         time.sleep(0.01)
-    # A daemon's parent is init, which takes note at once; one in the foreground may have a parent that never does.
+    # A daemon's guard takes note of its end at once; the parent of one in the foreground may never do.
     deadline = time.monotonic() + REAPED_LIMIT
     while is_alive(daemon) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -100,8 +101,10 @@ def _daemon_of(path: str) -> Process | None:
 # --- the daemon's process --------------------------------------------------------------------------------------------
 
 
-def _daemonize(serve: Callable[[Callable[[], None]], None], log_path: str) -> None:
-    """Run `serve` in a daemon and return when it calls what it is given; HcfsError with its reason when it doesn't."""
+def _daemonize(path: str, serve: Callable[[Callable[[], None]], None], log_path: str) -> None:
+    """Run `serve` in a daemon and return when it calls what it is given; HcfsError with its reason when it doesn't.
+
+    The daemon's parent is its guard, and the guard's parent, once the process between has ended, is init."""
     handler = logs.open_log(log_path)
     receiving, sending = os.pipe()
     first = os.fork()
@@ -109,6 +112,12 @@ def _daemonize(serve: Callable[[Callable[[], None]], None], log_path: str) -> No
         os.setsid()
         if os.fork():
             os._exit(0)
+        daemon = os.fork()
+        if daemon:
+            try:
+                guard_child(path, daemon)
+            finally:
+                os._exit(0)
         os.close(receiving)
         logs.log_to(handler)
         _run_as_daemon(serve, sending)
@@ -164,9 +173,6 @@ def _leave_terminal() -> None:
 
 def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], None]) -> None:
     """Mount, call `ready` when it serves, and return when it has ended and everything is durable."""
-    me = process_of(os.getpid())
-    if me is not None:
-        start_guard(path, me)
     tuning.tune_process()
     pool = BufferPool(options.memory)
     with ExitStack() as stack:

@@ -12,29 +12,48 @@ import ctypes
 import logging
 import os
 import signal
-from collections.abc import Callable
+import time
 
 from hcfs.mount.client import connection_of
-from hcfs.mount.process import Process, is_running
+from hcfs.mount.process import Process, has_ended, is_running, process_of
 
 log = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG = 1
-_LOOK = 2.0
-"""Seconds between looks, should the signal of the daemon's death be missed."""
+_LOOK = 0.5
+"""Seconds between looks at the daemon."""
+
+_ENDING = 0.3
+"""Seconds for the threads of a daemon that ends to be gone, if none is stuck."""
 
 _CONNECTIONS = "/sys/fs/fuse/connections"
 
 
-def start_guard(path: str, daemon: Process) -> None:
-    """Fork the guard of the mount that the calling process, `daemon`, is about to make at `path`. Call it before there
-    are threads, and before files are open that mustn't outlive the daemon; from the main thread, which dies first."""
-    if os.fork() == 0:
-        try:
-            _leave_session()
-            _guard(daemon, lambda: connection_of(path))
-        finally:
-            os._exit(0)
+def guard_child(path: str, pid: int) -> None:
+    """Be the guard of the daemon `pid`, a child of this process, for the mount that it makes at `path`. Returns when it
+    has ended and, as it is waited for here, is gone from the process table."""
+    _leave_session()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    daemon = process_of(pid)
+    if daemon is not None:
+        _watch(daemon, path, signal.SIGCHLD)
+    os.waitpid(pid, 0)
+
+
+def start_guard(path: str) -> None:
+    """Fork a guard of the calling process, which is about to serve a mount at `path`. Call it before there are threads
+    and open files, which would live on in the guard."""
+    daemon = process_of(os.getpid())
+    if daemon is None or os.fork():
+        return
+    try:
+        _leave_session()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+        # Sent when the thread that forked has ended, whatever becomes of the others.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1, 0, 0, 0)
+        _watch(daemon, path, signal.SIGUSR1)
+    finally:
+        os._exit(0)
 
 
 def abort(connection: int) -> bool:
@@ -48,16 +67,18 @@ def abort(connection: int) -> bool:
     return True
 
 
-def _guard(daemon: Process, find: Callable[[], int | None]) -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1, 0, 0, 0)
+def _watch(daemon: Process, path: str, wake: signal.Signals) -> None:
+    """Return when the daemon has ended, of itself or by what is done about it here."""
     connection: int | None = None
     while is_running(daemon):
-        connection = find() or connection
-        signal.sigtimedwait({signal.SIGUSR1}, _LOOK)
-    connection = find() if connection is None else connection
-    if connection is not None and find() == connection:
-        abort(connection)
+        connection = connection or connection_of(path)
+        signal.sigtimedwait({wake}, _LOOK)
+    # One that has ended in all its threads has closed its connection: whatever is mounted there now is another's.
+    while not has_ended(daemon):
+        time.sleep(_ENDING)
+        connection = connection or connection_of(path)
+        if connection is not None and not has_ended(daemon):
+            abort(connection)
 
 
 def _leave_session() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 # Numbers of fields in /proc/PID/stat, proc(5).
@@ -64,6 +65,20 @@ def was_killed(process: Process) -> bool:
     if fields is None or _field(fields, _START_TIME) != process.started:
         return False
     return bool(_field(fields, _EXIT_CODE) & 0x7F)
+
+
+def holds_open(ino: int) -> bool:
+    """Whether any process, as far as they may be looked into, has a file with this inode number open."""
+    line = b"\nino:\t%d\n" % ino
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            for number in os.listdir(f"/proc/{process}/fdinfo"):
+                with open(f"/proc/{process}/fdinfo/{number}", "rb") as file:
+                    if line in file.read():
+                        return True
+        except OSError:
+            continue
+    return False
 
 
 def _started(tgid: int) -> int | None:

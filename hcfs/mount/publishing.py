@@ -9,7 +9,7 @@ from hcfs.errors import HcfsError
 from hcfs.mount.answers import CallError
 from hcfs.mount.core import Identity
 from hcfs.mount.lookup import Lookup
-from hcfs.mount.process import is_alive, was_killed
+from hcfs.mount.process import holds_open, is_alive, was_killed
 from hcfs.mount.versions import Fate, Version
 from hcfs.store import Kind, Staged
 
@@ -222,6 +222,15 @@ class Publishing(Lookup):
         if not version.opened:
             return now - version.created_at > UNOPENED_LIFE
         return version.closed_at is not None and now - version.closed_at > self.staging_ttl
+
+    def publish_closed(self) -> None:
+        """The connection to the kernel has ended, and with it the notices (RELEASE) of closes that have returned
+        already: publish what was sealed by its last close and isn't open any more."""
+        with self.lock:
+            for version in self.versions:
+                closed = version.fate is Fate.STAGED and version.writers and version.flushed
+                if closed and not holds_open(version.ino):
+                    self._last_writer_closed(version)
 
     def abandon_all(self) -> None:
         """The mount ends: what isn't published never will be."""

@@ -57,6 +57,7 @@ class Session:
                         nursery.start_soon(self._steadily, task)
                 await pyfuse3.main(max_tasks=MAX_TASKS)
                 nursery.cancel_scope.cancel()
+            self._fs.publish_closed()
         finally:
             self._store.on_pending = None
 

@@ -53,7 +53,7 @@ class Xattrs(Listing):
                     version.staged.set_xattr(name, value)
                     version.xattr_changes[name] = value
                 return
-            self._require_option(ino, name, caller)
+            self._require_option(ino, version, name, caller)
         self.cache.namespaces.set_option(ino, _option(name), value.decode(errors="surrogateescape"))
 
     def removexattr(self, ino: int, name: bytes, caller: Caller) -> None:
@@ -68,7 +68,7 @@ class Xattrs(Listing):
                     version.staged.remove_xattr(name)
                     version.xattr_changes[name] = None
                 return
-            self._require_option(ino, name, caller)
+            self._require_option(ino, version, name, caller)
         self.cache.namespaces.set_option(ino, _option(name), None)
 
     def _version(self, ino: int) -> Version | None:
@@ -86,9 +86,9 @@ class Xattrs(Listing):
     def _is_namespace(self, ino: int) -> bool:
         return ino != ROOT_ID and self.store.namespace_of(ino) == ino
 
-    def _require_option(self, ino: int, name: bytes, caller: Caller) -> None:
+    def _require_option(self, ino: int, version: Version | None, name: bytes, caller: Caller) -> None:
         """EPERM for what isn't an option of a namespace, or isn't the caller's to set."""
-        if not self._is_namespace(ino) or _option(name) not in OPTIONS:
+        if version is not None or not self._is_namespace(ino) or _option(name) not in OPTIONS:
             raise CallError(errno.EPERM)
         if caller.uid not in (0, self.store.attributes(ROOT_ID).uid):
             raise CallError(errno.EPERM)
