@@ -230,7 +230,7 @@ class Publishing(Lookup):
             for version in self.versions:
                 closed = version.fate is Fate.STAGED and version.writers and version.flushed
                 if closed and not holds_open(version.ino):
-                    self._last_writer_closed(version)
+                    self._last_writer_closed(version, used=True)
 
     def abandon_all(self) -> None:
         """The mount ends: what isn't published never will be."""
