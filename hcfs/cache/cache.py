@@ -47,9 +47,11 @@ class Cache:
         low_watermark: float = 0.90,
         on_evicted: Callable[[Names], None],
         clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """entry_timeout_s: how long the kernel answers lookups from its own cache. on_evicted: called with (directory
-        id, name) of what was evicted, in the thread that evicted, no lock held. clock: seconds, monotonic.
+        id, name) of what was evicted, in the thread that evicted, no lock held. clock: seconds, monotonic. sleep:
+        waits for so many of them.
 
         UsageError for times and watermarks that make no sense, and for a namespace that needs a later version.
         """
@@ -57,7 +59,7 @@ class Cache:
         self._index = Index(lookup_grace_s, entry_timeout_s, clock)
         self._watermarks = Watermarks(store, high_watermark, low_watermark)
         self._victims = Victims(store, self._index)
-        self._eviction = Eviction(store, self._victims, self._watermarks, on_evicted)
+        self._eviction = Eviction(store, self._victims, self._watermarks, on_evicted, clock=clock, sleep=sleep)
         self.namespaces = Namespaces(store, self._index.lock, self._index.usage)
         rebuild(store, self._index)
         store.observer = self._index

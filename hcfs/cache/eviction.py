@@ -35,6 +35,11 @@ class _Round:
     done: threading.Event = field(default_factory=threading.Event)
 
 
+PROTECTED_POLL_S = 0.25
+PROTECTED_SPARE_S = 2.0
+"""protection ends at whole seconds, rounded up"""
+
+
 class Eviction:
     """Frees space, in whichever thread needs it, one pass at a time.
 
@@ -44,12 +49,22 @@ class Eviction:
     """
 
     def __init__(
-        self, store: Store, victims: Victims, watermarks: Watermarks, on_evicted: Callable[[Names], None]
+        self,
+        store: Store,
+        victims: Victims,
+        watermarks: Watermarks,
+        on_evicted: Callable[[Names], None],
+        *,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
     ) -> None:
+        """clock: monotonic seconds, those of the grace. sleep: waits for so many of them."""
         self._store = store
         self._victims = victims
         self._watermarks = watermarks
         self._on_evicted = on_evicted
+        self._clock = clock
+        self._sleep = sleep
         self._turn = threading.Lock()
         self._rounds = threading.Lock()
         self._round: _Round | None = None
@@ -57,9 +72,19 @@ class Eviction:
     def make_room(self, blocks: int) -> bool:
         """Free `blocks` blocks, or for 0 some rows of the object table.
 
-        True when something became free, here or by another thread meanwhile, so that it is worth trying again; False
-        within a second when nothing can be evicted.
+        True when something became free, here or by another thread meanwhile, so that it is worth trying again. False
+        within a second when nothing can be evicted. Where only lookups protect what could be, a writer of blocks waits
+        for the end of that, at most as long as one lookup protects: late is better than failed, and a client that was
+        told of an object must find it.
         """
+        deadline = self._clock() + self._victims.protection_s + PROTECTED_SPARE_S
+        while not self._make_room(blocks):
+            if not blocks or self._clock() > deadline or not self._victims.only_protected():
+                return False
+            self._sleep(PROTECTED_POLL_S)
+        return True
+
+    def _make_room(self, blocks: int) -> bool:
         with self._rounds:
             leads = self._round is None
             if self._round is None:

@@ -21,6 +21,9 @@ Names = list[tuple[int, bytes]]
 EVERYTHING = 1 << 62
 """More blocks or objects than there are."""
 
+PROTECTED_CHUNK = 256
+"""objects looked at under one hold of the lock"""
+
 FRUITLESS_S = 0.5
 """A pass that frees nothing for so long ends: a writer gets its ENOSPC within a second."""
 
@@ -86,6 +89,35 @@ class Victims:
                 wanted = victim is not None and (victim.blocks or freed.objects < objects)
                 if victim is not None and wanted and self._remove(victim, freed):
                     last = time.monotonic()
+
+    @property
+    def protection_s(self) -> float:
+        """Seconds for which a lookup protects."""
+        return self._index.grace.duration_s
+
+    def only_protected(self) -> bool:
+        """Whether an object that frees blocks is kept from eviction by a lookup alone: in a while it can go. Memory
+        only."""
+        index = self._index
+        with index.lock:
+            now, everything = index.grace.now(), [group for _, group in index.recency.heads(None)]
+            walks = [index.recency.walk(group) for group in everything]
+        for walk in walks:
+            while True:
+                with index.lock:
+                    met = index.recency.advance(walk, PROTECTED_CHUNK)
+                    protected = [oid for _, oid in met if index.grace.covers(oid, now)]
+                if any(not self._store.pinned(oid) and self._blocks(oid) for oid in protected):
+                    return True
+                if not met:
+                    break
+        return False
+
+    def _blocks(self, oid: int) -> int:
+        try:
+            return self._store.attributes(oid).blocks
+        except HcfsError:
+            return 0
 
     def _remove(self, victim: Victim, freed: Freed) -> bool:
         try:

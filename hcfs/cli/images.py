@@ -33,7 +33,7 @@ def final_geometry(target: str, size: int | None) -> Geometry:
         with closing(open_device(target, BufferPool(POOL_BYTES))) as device:
             return device.geometry
     if not stat.S_ISREG(mode):
-        kind = "a directory" if stat.S_ISDIR(mode) else "neither"
+        kind = "a directory" if stat.S_ISDIR(mode) else "neither a block device nor a file"
         raise NotADevice(f"{target} is {kind}: give a block device or an image file")
     with open(target, "r+b") as image:
         shape = geometry(image.fileno())
@@ -59,7 +59,11 @@ def sized(target: str, size: int | None) -> Iterator[None]:
             grows = human_size(size - before)
             warn(f"{target} may come to take {grows} more, but its filesystem has {human_size(free)} free.")
         try:
-            image.truncate(size)
+            try:
+                image.truncate(size)
+            except (OSError, OverflowError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "no file can be so large"
+                raise UsageError(f"{target} can't get {size} bytes: {reason}; give a smaller --size") from error
             yield
         except BaseException:
             if exists:

@@ -114,15 +114,14 @@ def format_device(
     now = superblock.created_ns
     index.put(Row(ROOT_ID, stat.S_IFDIR | 0o755, uid, gid, 0, 0, now, now, now, 1, now, (), b"", b""))
     payload, _ = page.draft(index, 1).finish(_no_checksums)
-    encoded = frame.encode(FrameType.PAGE, 0, 0, payload, frame.seed(superblock.uuid, 1))
-    start = superblock.regions[0] * BLOCK
-    checkpoint_blocks = -(-len(encoded) // BLOCK)
-    device.write(start + BLOCK, encoded.ljust(checkpoint_blocks * BLOCK, b"\0"))
-    device.write(start + (1 + checkpoint_blocks) * BLOCK, zeros)
-    header = RegionHeader(1, 0, len(encoded), 1 + checkpoint_blocks, 1, 1, now)
-    device.write(start, header.encode(superblock))
-    # An older state, without anything in it: so a region whose header isn't valid is always a damaged one.
-    device.write(superblock.regions[1] * BLOCK, RegionHeader(0, 0, 0, 1, 0, 1, now).encode(superblock))
+    # Both regions hold the empty store, so that the current one's first checkpoint can be damaged as any later one.
+    for generation, region in ((0, superblock.regions[1]), (1, superblock.regions[0])):
+        encoded = frame.encode(FrameType.PAGE, 0, 0, payload, frame.seed(superblock.uuid, generation))
+        log_block = 1 + -(-len(encoded) // BLOCK)
+        header = RegionHeader(generation, 0, len(encoded), log_block, 1, 1, now)
+        device.write((region + 1) * BLOCK, encoded.ljust((log_block - 1) * BLOCK, b"\0"))
+        device.write((region + log_block) * BLOCK, zeros)
+        device.write(region * BLOCK, header.encode(superblock))
     device.flush()
     write_copies(device, superblock)
     return superblock

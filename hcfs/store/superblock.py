@@ -198,8 +198,8 @@ def read_pair(device: BlockDevice) -> SuperblockPair:
         raise failures[0]
     if not candidates:
         raise NotAStore(
-            f"{device.name} holds no hcfs store (no valid superblock at either end): format it with 'hcfs"
-            f" mkfs {device.name}'"
+            f"{device.name} holds no hcfs store (no valid superblock at either end); see what it holds with"
+            f" 'hcfs mkfs --dry-run {device.name}' before you format it"
         )
     if first is not None and last is not None and (last.uuid, last.regions) != (first.uuid, first.regions):
         last, candidates = None, [first]

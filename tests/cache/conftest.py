@@ -26,8 +26,17 @@ class Rig:
     def open(self) -> None:
         self.store: Store = UnrecoveredStore.open(self.device, BufferPool(16 << 20)).recover()
         self.cache = Cache(
-            self.store, entry_timeout_s=60, on_evicted=self.on_evicted, clock=lambda: self.now, **self._settings
+            self.store,
+            entry_timeout_s=60,
+            on_evicted=self.on_evicted,
+            clock=lambda: self.now,
+            sleep=self.sleep,
+            **self._settings,
         )
+
+    def sleep(self, seconds: float) -> None:
+        """Waiting, on the cache's clock."""
+        self.now += seconds
 
     def on_evicted(self, names: list[tuple[int, bytes]]) -> None:
         self.evicted += names

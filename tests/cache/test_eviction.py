@@ -71,11 +71,23 @@ def test_an_object_looked_up_is_protected_for_the_grace_and_the_time_the_kernel_
     made = rig.fill()
     for oid in made:
         assert rig.cache.looked_up(oid)
+    told = rig.now
+    rig.put("new", 64)
+    assert 90 <= rig.now - told <= 92, "the writer waits until the first object isn't protected any more, and no longer"
+    assert rig.gone() == ["fill00000"]
+
+
+def test_a_writer_does_not_wait_for_objects_that_are_open(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(grace=30)
+    made = rig.fill()
+    pins = [rig.store.pin(oid) for oid in made]
+    for oid in made:
+        assert rig.cache.looked_up(oid)
+    told = rig.now
     with pytest.raises(NoSpace):
         rig.put("new", 64)
-    rig.now += 89
-    assert not rig.cache.make_room(64)
-    rig.now += 2
+    assert rig.now == told
+    pins[0].release()
     rig.put("new", 64)
     assert rig.gone() == ["fill00000"]
 

@@ -17,7 +17,7 @@ def test_values() -> None:
     assert (options.commit_interval, options.staging_ttl, options.lookup_grace) == (0.5, 300.0, 0.0)
     assert (options.high_watermark, options.low_watermark, options.memory) == (0.9, 0.5, 1 << 30)
     assert options.entry_timeout == 60.0
-    assert MountOptions.parse("lookup_grace=10s").entry_timeout == 10.0
+    assert MountOptions.parse("lookup_grace=12s").entry_timeout == 4.0
 
 
 def test_words_of_mount() -> None:

@@ -30,6 +30,7 @@ def test_what_hcfs_says_of_a_file(rig: Rig, me: Process) -> None:
 
 def test_of_a_version(rig: Rig, me: Process) -> None:
     handle = me.open(b"f", os.O_WRONLY | os.O_CREAT)
+    assert errno_of(rig.fs.setxattr, me.lookup(b"f").ino, b"user.hcfs.state", b"x", me.caller) == "EPERM"
     found = values(rig, me.lookup(b"f").ino)
     assert found == {b"user.hcfs.state": b"staged", b"user.hcfs.namespace": b"kv", b"user.hcfs.origin": b"none"}
     me.close(handle)

@@ -290,11 +290,17 @@ def test_nothing_usable_says_so() -> None:
     assert report.problems[0].kind == "region"
 
 
-def test_the_region_of_a_fresh_store_has_nothing_to_fall_back_on() -> None:
-    device = new_device()
-    device.contents[region_start(device, 0)] ^= 1
-    with pytest.raises(CorruptMetadata, match="root directory is missing"):
-        recover(device)
+def test_a_fresh_store_comes_up_from_either_region() -> None:
+    """Both hold the empty store: a damaged header costs what came since, a damaged page of the checkpoint nothing."""
+    for at, kept in ((0, []), (BLOCK + 40, [b"kv"])):
+        device = new_device()
+        store = recover(device)
+        store.mkdir(ROOT_ID, b"kv", 0o755, 0, 0)
+        store.commit()
+        device.contents[region_start(device, 0) + at] ^= 1
+        store = recover(device)
+        assert store.state == "degraded"
+        assert [name for name, _ in store.list_directory(ROOT_ID)] == kept
 
 
 def test_a_record_that_verifies_and_makes_no_sense() -> None:

@@ -178,7 +178,7 @@ def test_nothing_valid_is_no_store() -> None:
     device = new_device()
     device.contents[8] ^= 1
     device.contents[-8] ^= 1
-    with pytest.raises(NotAStore, match="format it with 'hcfs mkfs memory'"):
+    with pytest.raises(NotAStore, match="'hcfs mkfs --dry-run memory'"):
         UnrecoveredStore.open(device, None)  # type: ignore[arg-type]
     with pytest.raises(NotAStore, match="too small"):
         read_pair(MemoryDevice(BLOCK))
