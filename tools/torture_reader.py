@@ -131,7 +131,7 @@ def main(directory: str, journal: str, seed: str) -> int:
     except OSError as error:
         if gone(Path(directory)):
             return 3
-        print(f"reader: {error!r}", file=sys.stderr)
+        print(f"reader: {type(error).__name__}: {error}", file=sys.stderr)
     except (ValueError, AssertionError) as error:
         print(f"reader: {error}", file=sys.stderr)
     return 1

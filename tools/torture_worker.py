@@ -315,7 +315,7 @@ def main(directory: str, journal: str, number: str, seed: str, before: str, evic
     except OSError as error:
         if gone(Path(directory)):
             return 3
-        print(f"writer {number}: {error!r}", file=sys.stderr)
+        print(f"writer {number}: {type(error).__name__}: {error}", file=sys.stderr)
     except (ValueError, AssertionError) as error:
         print(f"writer {number}: {error}", file=sys.stderr)
     return 1
