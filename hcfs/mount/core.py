@@ -6,6 +6,7 @@ import errno
 import logging
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -23,6 +24,21 @@ log = logging.getLogger(__name__)
 
 DIRECTORY_ATTR_TIMEOUT = 1.0
 """Seconds. Publishing and eviction change a directory's times and links without the kernel's doing."""
+
+REPLACED_KEPT = 4096
+"""objects replaced lately whose names are remembered: an open that met one comes within milliseconds"""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """An object that lost its name to another while an open of it may have been under way.
+
+    The kernel walks to an inode, asks for its attributes to check permissions, and opens it; it repeats all that once
+    when the answer is ESTALE. So the first two are still answered, and only the open sends it to the new object."""
+
+    attributes: Attributes
+    parent: int
+    name: bytes
 
 
 class Identity:
@@ -86,9 +102,26 @@ class Core:
         self.handles = Handles()
         self.lock_files: dict[int, LockFile] = {}
         self.calls = Calls()
+        self._replaced: OrderedDict[int, Replaced] = OrderedDict()
         self.pid_zero_seen = False
         """A client in another pid namespace wrote: its handles don't share versions."""
         self._background = ThreadPoolExecutor(max_workers=4, thread_name_prefix="hcfs-close")
+
+    def note_replaced(self, attributes: Attributes | None, parent: int, name: bytes) -> None:
+        """An object, None for none, lost a name to another. Lock held."""
+        if attributes is not None:
+            self._replaced[attributes.id] = Replaced(replace(attributes, nlink=0), parent, name)
+            if len(self._replaced) > REPLACED_KEPT:
+                self._replaced.popitem(last=False)
+
+    def replaced(self, oid: int) -> Replaced | None:
+        """What an object was that lost a name to another lately. Lock held."""
+        return self._replaced.get(oid)
+
+    def attributes_at(self, parent: int, name: bytes) -> Attributes | None:
+        """Of the committed object under a name, if there is one. Lock held."""
+        oid = self.store.lookup(parent, name)
+        return None if oid is None else self.store.attributes(oid)
 
     def in_background(self, work: Callable[[], None]) -> None:
         """Run what a call that may not wait leaves to do."""

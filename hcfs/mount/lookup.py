@@ -40,7 +40,13 @@ class Lookup(Core):
             version = self.versions.get(ino)
             if version is not None and version.fate is not Fate.PUBLISHED:
                 return self.version_entry(version)
-            attributes = self.object_attributes(ino)
+            try:
+                attributes = self.object_attributes(ino)
+            except NoSuchObject:
+                replaced = self.replaced(ino)
+                if replaced is None:
+                    raise
+                attributes = replaced.attributes
             fleeting = attributes.nlink == 0
         return self.object_entry(attributes, fleeting)
 

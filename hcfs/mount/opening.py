@@ -34,6 +34,10 @@ class Opening(Damage):
             if ino in self.lock_files or self._named_as_lock(ino):
                 return self._open_lock_file(ino, flags, writes)
             if not self.store.is_current(ino):
+                # The kernel repeats an open once: for a writer the version must be there then.
+                replaced = self.replaced(ino) if writes else None
+                if replaced is not None:
+                    self.version_of_name(replaced.parent, replaced.name, Identity(caller))
                 raise CallError(errno.ESTALE)
             if writes:
                 self.version_for_writing(ino, Identity(caller))
@@ -60,6 +64,9 @@ class Opening(Damage):
             if flags & os.O_EXCL and (exists or self._written_now(parent, name)):
                 raise CallError(errno.EEXIST)
             if exists:
+                # The kernel looks again, checks permissions, and opens: once, so the version must be there then.
+                if not is_lock_name(name):
+                    self.version_of_name(parent, name, who)
                 raise CallError(errno.ESTALE)
             gid = self.inherited_gid(parent, caller.gid)
             if is_lock_name(name):

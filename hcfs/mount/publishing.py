@@ -56,6 +56,15 @@ class Publishing(Lookup):
         if self.own_version(parent, name, who) is None:
             self._make_version(who, parent, name, self._stage_view(ino))
 
+    def version_of_name(self, parent: int, name: bytes, who: Identity) -> None:
+        """Make the caller's version of the file that a name leads to, unless it has one or there is none. Lock held.
+        The caller answers ESTALE afterwards."""
+        oid = self.store.lookup(parent, name)
+        if oid is None or self.store.attributes(oid).kind is not Kind.FILE:
+            return
+        if self.own_version(parent, name, who) is None:
+            self._make_version(who, parent, name, self._stage_view(oid))
+
     # --- the ends of a version ---------------------------------------------------------------------------------------
 
     def _unname(self, version: Version) -> None:
@@ -109,9 +118,11 @@ class Publishing(Lookup):
 
     def _publish(self, version: Version, parent: int, name: bytes, *, replace: bool = True) -> None:
         """Make a sealed version the committed object of a name. The store's errors leave it as it was."""
-        replaced = self.store.lookup(parent, name)
+        former = self.attributes_at(parent, name)
+        replaced = None if former is None else former.id
         links = () if replaced is None else self.store.names_of(replaced)
         self.store.publish(version.staged, parent, name, replace=replace)
+        self.note_replaced(former, parent, name)
         self.versions.unname(version)
         version.fate = Fate.PUBLISHED
         version.closing = False

@@ -76,7 +76,9 @@ class Renaming(Names):
                 raise CallError(errno.ENOTDIR)
             if replaced is not None and replaced != oid:
                 leftovers = self._leftovers_in(replaced)
+        taken = self.attributes_at(*new)
         self.store.rename(*old, *new, replace=replace)
+        self.note_replaced(taken, *new)
         if target is not None and target.fate is Fate.STAGED:
             self._unname(target)
         if self.versions.of_name(*new):
