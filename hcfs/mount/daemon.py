@@ -253,5 +253,5 @@ def _attach(operations: Operations, path: str, options: set[str]) -> None:
 
 def _log_state(source: str, path: str, device: BlockDevice, store: Store) -> None:
     log.info("%s is mounted at %s: %s I/O, store %s", source, path, device.io, store.superblock.uuid)
-    if store.state != "ok":
+    if store.state != "ok" and not (store.state == "read-only" and device.read_only):
         log.warning("%s is %s: %s", source, store.state, store.state_reason)
