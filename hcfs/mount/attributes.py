@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import nullcontext
 from typing import NamedTuple
 
 from hcfs.mount.answers import Blocking, Caller, CallError, Entry
@@ -37,7 +38,8 @@ class AttributeChanges(Data):
 
         ESTALE as for a write-open, when the size of a committed object is to change.
         """
-        with self.lock:
+        by_path = changes.size is not None and number is None
+        with self.lock, self.repeatable(caller, writes=True) if by_path else nullcontext():
             version = self.versions.get(ino)
             if version is not None and version.fate is not Fate.PUBLISHED:
                 return self._set_on_version(version, changes, number, Identity(caller))

@@ -7,16 +7,19 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from hcfs.cache import Cache
+from hcfs.errors import HcfsError
 from hcfs.mount.answers import Caller, CallError, Entry
 from hcfs.mount.handles import Handles
 from hcfs.mount.kernel import KernelCaches
 from hcfs.mount.lockfiles import LockFile, is_lock_name
 from hcfs.mount.process import Process, process_of
+from hcfs.mount.repeats import Repeat, Repeats
 from hcfs.mount.versions import Fate, Version, Versions
 from hcfs.store import NAME_MAX, ROOT_ID, Attributes, Kind, Store
 
@@ -102,10 +105,25 @@ class Core:
         self.handles = Handles()
         self.lock_files: dict[int, LockFile] = {}
         self.calls = Calls()
+        self.repeats = Repeats()
         self._replaced: OrderedDict[int, Replaced] = OrderedDict()
         self.pid_zero_seen = False
         """A client in another pid namespace wrote: its handles don't share versions."""
         self._background = ThreadPoolExecutor(max_workers=4, thread_name_prefix="hcfs-close")
+
+    @contextmanager
+    def repeatable(self, caller: Caller, *, writes: bool) -> Iterator[Repeat | None]:
+        """A call that the kernel repeats when it is answered with ESTALE: what was kept for it, if this is the
+        repetition. Lock held."""
+        repeat = self.repeats.of(caller.thread)
+        try:
+            yield repeat
+        except HcfsError as error:
+            if error.errno == errno.ESTALE:
+                self.repeats.begin(caller.thread, writes, self.clock())
+            raise
+        if repeat is not None:
+            self.repeats.end(caller.thread)
 
     def note_replaced(self, attributes: Attributes | None, parent: int, name: bytes) -> None:
         """An object, None for none, lost a name to another. Lock held."""

@@ -24,6 +24,8 @@ class Lookup(Core):
         for _ in range(_TRIES):
             with self.lock:
                 entry = self._resolve(parent, name, who)
+                if self.repeats:
+                    entry = self._keep_for_repeat(parent, name, who, entry)
             attributes = entry.attributes
             if attributes is None:
                 self.calls.lookup_misses += 1
@@ -53,6 +55,10 @@ class Lookup(Core):
     def readlink(self, ino: int) -> bytes:
         """A symlink's target."""
         return self.store.readlink(ino)
+
+    def _keep_for_repeat(self, parent: int, name: bytes, who: Identity, entry: Entry) -> Entry:
+        """The answer to the lookup of a walk that is perhaps repeated. Lock held."""
+        raise NotImplementedError
 
     def _resolve(self, parent: int, name: bytes, who: Identity) -> Entry:
         versions = self.versions.of_name(parent, name)

@@ -9,15 +9,16 @@ import stat
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import Blocking, Caller, CallError, Entry, Opened
 from hcfs.mount.core import Identity
-from hcfs.mount.damage import Damage
 from hcfs.mount.handles import LockHandle, ObjectHandle, VersionHandle
 from hcfs.mount.lockfiles import LockFile, is_lock_name
+from hcfs.mount.repeating import Repeating, may_open
 from hcfs.mount.versions import Fate, Version
+from hcfs.store import Kind, Pin
 
 Created = tuple[Entry, Opened]
 
 
-class Opening(Damage):
+class Opening(Repeating):
     """ESTALE is an order here: the kernel repeats its lookup, which then names the caller's own version."""
 
     def open(self, ino: int, flags: int, caller: Caller) -> Opened | Blocking[Opened]:
@@ -27,12 +28,18 @@ class Opening(Damage):
         """
         self.calls.opens += 1
         writes = bool(flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC)
-        with self.lock:
+        kept: Pin | None = None
+        with self.lock, self.repeatable(caller, writes=writes) as repeat:
             version = self.versions.get(ino)
             if version is not None and version.fate is not Fate.PUBLISHED:
                 return self._open_version(version, flags, writes, Identity(caller))
             if ino in self.lock_files or self._named_as_lock(ino):
                 return self._open_lock_file(ino, flags, writes)
+            if repeat is not None and not writes and not self.store.is_current(ino):
+                kept = repeat.take(ino)
+                verify = repeat.verify
+            if kept is not None:
+                return self._open_kept(kept, verify)
             if not self.store.is_current(ino):
                 # The kernel repeats an open once: for a writer the version must be there then.
                 replaced = self.replaced(ino) if writes else None
@@ -45,7 +52,17 @@ class Opening(Damage):
             pin = self.store.pin(ino)
         self.cache.used(ino)
         handle = ObjectHandle(pin)
-        if self._verifies_at_open(ino):
+        if self.verifies_at_open(ino):
+            return Blocking(lambda: self._open_verified(handle))
+        return Opened(self.handles.add(handle))
+
+    def _open_kept(self, pin: Pin, verify: bool) -> Opened | Blocking[Opened]:
+        """Open what the caller's second lookup named and somebody has replaced since."""
+        if self.store.is_quarantined(pin.oid):
+            pin.release()
+            raise CallError(errno.ENOENT)
+        handle = ObjectHandle(pin)
+        if verify:
             return Blocking(lambda: self._open_verified(handle))
         return Opened(self.handles.add(handle))
 
@@ -59,10 +76,14 @@ class Opening(Damage):
         self.refuse_root_file(parent)
         who = Identity(caller)
         self.calls.opens += 1
-        with self.lock:
+        with self.lock, self.repeatable(caller, writes=True) as repeat:
             exists = self.store.lookup(parent, name) is not None or self.own_version(parent, name, who) is not None
             if flags & os.O_EXCL and (exists or self._written_now(parent, name)):
                 raise CallError(errno.EEXIST)
+            if exists and repeat is not None:
+                created = self._open_existing(parent, name, flags, who)
+                if created is not None:
+                    return created
             if exists:
                 # The kernel looks again, checks permissions, and opens: once, so the version must be there then.
                 if not is_lock_name(name):
@@ -76,6 +97,24 @@ class Opening(Damage):
                 return self.object_entry(self.object_attributes(oid), False), opened
             version = self._make_version(who, parent, name, self._stage_empty(parent, mode, caller.uid, gid))
             return self.version_entry(version), self._opened_by_writer(version)
+
+    def _open_existing(self, parent: int, name: bytes, flags: int, who: Identity) -> Created | None:
+        """Open a file that somebody made between the second lookup, which found none, and this call; the kernel won't
+        look a third time. None where it has to be told so: it would have to check permissions, or follow a link."""
+        attributes = self.attributes_at(parent, name)
+        if attributes is None or attributes.kind is not Kind.FILE or is_lock_name(name):
+            return None
+        if flags & os.O_ACCMODE == os.O_RDONLY or not may_open(attributes, flags, who.caller):
+            return None
+        self.version_of_name(parent, name, who)
+        version = self.own_version(parent, name, who)
+        if version is None or version.opened:
+            return None
+        opened = self._opened_by_writer(version)
+        if flags & os.O_TRUNC and version.staged.size:
+            version.changes += 1
+            version.staged.truncate(0)  # Of a view, so that nothing has to be read or written.
+        return self.version_entry(version), opened
 
     def inherited_gid(self, parent: int, gid: int) -> int:
         """The group of something new: the directory's where its setgid bit says so."""
@@ -196,10 +235,6 @@ class Opening(Damage):
             self.release(opened.handle)
             raise
         return opened
-
-    def _verifies_at_open(self, ino: int) -> bool:
-        namespace = self.store.namespace_of(ino)
-        return namespace != 0 and self.cache.namespaces.options(namespace).verify == "open"
 
     def _open_verified(self, handle: ObjectHandle) -> Opened:
         """ENOENT instead of a bad object: for clients that take only that for a miss, and mmap users, who would get

@@ -218,6 +218,7 @@ class Publishing(Lookup):
         """Reclaim versions that nobody will come back for; how many. An open write handle keeps any, however old."""
         now = self.clock()
         with self.lock:
+            self.repeats.expire(now)
             expired = [version for version in self.versions if self._expired(version, now)]
             for version in expired:
                 if not version.modified:
