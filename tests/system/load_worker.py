@@ -18,7 +18,7 @@ from pathlib import Path
 
 NAMES = 12
 """Objects of each worker."""
-SIZES = [0, 1, 4095, 4096, 60_000, 262_144, 262_145, 700_001, 2_000_000]
+SIZES = [0, 1, 4095, 4096, 60_000, 262_144, 262_145, 700_001, 1_000_000]
 _HEADER = struct.Struct("<IIQI")
 
 

@@ -26,7 +26,7 @@ def test_parallel_load(make_mount: Callable[..., Mount]) -> None:
 
     The threads are one process to the filesystem, and share nothing but that.
     """
-    mount = make_mount(size="96M", options="lookup_grace=0,commit_interval=0.2")
+    mount = make_mount(size="48M", options="lookup_grace=0,commit_interval=0.2")
     kv = mount.ns()
     (kv / "d0").mkdir()
     (kv / "d1").mkdir()
