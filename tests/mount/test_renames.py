@@ -55,16 +55,15 @@ def test_over_an_open_object(kv: Path) -> None:
 def test_is_atomic(kv: Path) -> None:
     """While one object after the other is renamed over a name, others find one of them there, always whole.
 
-    Each open meets one replacement at most: the kernel repeats an open whose inode was replaced under it once only.
+    However often it is replaced while they walk to it: the kernel repeats a walk that ends with ESTALE only once.
     """
-    contents = [pattern(number, 50_000 + number) for number in range(100)]
+    contents = [pattern(number, 50_000 + number) for number in range(300)]
     by_size = {len(content): content for content in contents}
     put(kv / "x", contents[0])
     problems: list[str] = []
-    loads = [0, 0]
     done = threading.Event()
 
-    def watch(index: int, reader: Actor) -> None:
+    def watch(reader: Actor) -> None:
         while not done.is_set():
             try:
                 seen = reader.load(kv / "x")
@@ -73,16 +72,13 @@ def test_is_atomic(kv: Path) -> None:
                 return
             if seen != by_size.get(len(seen)):
                 problems.append(f"{len(seen)} bytes of no object")
-            loads[index] += 1
 
     with Actor() as one, Actor() as two:
-        watchers = [threading.Thread(target=watch, args=item) for item in enumerate((one, two))]
+        watchers = [threading.Thread(target=watch, args=(reader,)) for reader in (one, two)]
         for watcher in watchers:
             watcher.start()
         for content in contents:
-            before = list(loads)
             put(kv / "x", content)
-            eventually(lambda before=before: problems or min(map(int.__sub__, loads, before)) > 0, "both have loaded")
         done.set()
         for watcher in watchers:
             watcher.join()
