@@ -90,6 +90,8 @@ class Round:
         self.serial = 0
         self.mount_went = False
         self.over = threading.Event()
+        self.looking = threading.Lock()
+        """held by whoever has a file of the mount open in this process, or unmounts it"""
         self.troubles: list[str] = []
         self.end = self.chance.choices(list(ENDS), list(ENDS.values()))[0]
 
@@ -161,7 +163,8 @@ class Round:
         """The parts of the space sum up at every moment."""
         while not self.over.wait(0.1):
             try:
-                status_of(self.store.mount.dir)
+                with self.looking:
+                    status_of(self.store.mount.dir)
                 self.counts["status looked at"] += 1
             except Finding as finding:
                 self.troubles.append(str(finding))
@@ -198,7 +201,8 @@ class Round:
         self.counts["umount tried"] += 1
         self.mount_went = True  # Told before it may be so.
         try:
-            self.store.umount()
+            with self.looking:
+                self.store.umount()
             self.end = "umount"
         except Finding as finding:
             if "is in use" not in str(finding):
@@ -234,7 +238,8 @@ class Round:
                 self.end = "stay"
                 return None
         if end in ("umount", "killed writers"):
-            self.store.umount()
+            with self.looking:
+                self.store.umount()
         elif end == "lazy":
             self.mount_went = True
             daemon = mount.pid
