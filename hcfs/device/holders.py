@@ -57,7 +57,9 @@ def _holders(path: str, *, downwards: bool = True, but: str | None = None) -> It
         return
     for mount in mounts():
         if mount.uses(target):
-            yield str(mount)
+            # A kernel filesystem has no process of its own; a FUSE filesystem's has the device open.
+            serving = name_processes(openers(target)) if mount.filesystem.startswith("fuse") else ""
+            yield f"{mount}, served by {serving}" if serving else str(mount)
     if _is_swap(target):
         yield "used as swap space"
     if target.is_block:

@@ -40,11 +40,11 @@ def mounts() -> Iterator[MountEntry]:
     """Every mount of our own namespace, then those of the others that may be looked into."""
     yield from _read("self", None)
     seen = {_namespace("self")}
-    for process in Path("/proc").glob("[0-9]*"):
-        namespace = _namespace(process.name)
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        namespace = _namespace(process)
         if namespace and namespace not in seen:
             seen.add(namespace)
-            yield from _read(process.name, int(process.name))
+            yield from _read(process, int(process))
 
 
 def unescape(text: str) -> str:

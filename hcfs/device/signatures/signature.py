@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+COMMON_NAMES = {"dos": "MBR partition table", "PMBR": "protective MBR", "gpt": "GPT partition table"}
+"""What people call the kinds whose names in libblkid they may not know."""
+
 
 @dataclass(frozen=True, slots=True)
 class Signature:
@@ -17,4 +20,5 @@ class Signature:
 
     def __str__(self) -> str:
         label = f' "{self.label}"' if self.label else ""
-        return f"{self.kind}{label} at offset {self.offset}"
+        known_as = f" ({COMMON_NAMES[self.kind]})" if self.kind in COMMON_NAMES else ""
+        return f"{self.kind}{known_as}{label} at offset {self.offset}"
