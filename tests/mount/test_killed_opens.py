@@ -28,4 +28,4 @@ def test_writers_killed_at_any_moment_leave_no_empty_files(kv: Path) -> None:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
     time.sleep(0.1)
-    eventually(lambda: {entry.stat().st_size for entry in os.scandir(kv)} <= {3}, "only whole files", timeout=3)
+    eventually(lambda: {os.stat(kv / name).st_size for name in os.listdir(kv)} <= {3}, "only whole files", timeout=3)
