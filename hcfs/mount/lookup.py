@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from hcfs.mount.answers import Caller, Entry
 from hcfs.mount.core import Core, Identity
 from hcfs.mount.versions import Fate, Version
@@ -56,9 +58,9 @@ class Lookup(Core):
         """A symlink's target."""
         return self.store.readlink(ino)
 
+    @abstractmethod
     def _keep_for_repeat(self, parent: int, name: bytes, who: Identity, entry: Entry) -> Entry:
         """The answer to the lookup of a walk that is perhaps repeated. Lock held."""
-        raise NotImplementedError
 
     def _resolve(self, parent: int, name: bytes, who: Identity) -> Entry:
         versions = self.versions.of_name(parent, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from abc import abstractmethod
 
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import Blocking, Caller, CallError, Entry, Opened
@@ -209,9 +210,9 @@ class Opening(Repeating):
             version.changes += 1
             version.writing += 1
 
+    @abstractmethod
     def release(self, number: int) -> None:
         """Close a handle."""
-        raise NotImplementedError
 
     # --- lock files and verified objects -----------------------------------------------------------------------------
 

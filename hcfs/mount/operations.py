@@ -114,7 +114,7 @@ class Operations(pyfuse3.Operations):
         parent_inode: int,
         name: bytes,
         mode: int,
-        rdev: int,  # noqa: ARG002
+        rdev: int,
         ctx: RequestContext,
     ) -> EntryAttributes:
         return _entry(await self._with_room(lambda: self._fs.mknod(parent_inode, name, mode, _caller(ctx))))
@@ -124,7 +124,7 @@ class Operations(pyfuse3.Operations):
         return _entry(await self._with_room(lambda: self._fs.symlink(parent_inode, name, target, _caller(ctx))))
 
     @handler
-    async def readlink(self, inode: int, ctx: RequestContext) -> bytes:  # noqa: ARG002
+    async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
         return self._fs.readlink(inode)
 
     @handler
@@ -132,7 +132,7 @@ class Operations(pyfuse3.Operations):
         self._fs.unlink(parent_inode, name, _caller(ctx))
 
     @handler
-    async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:  # noqa: ARG002
+    async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
         self._fs.rmdir(parent_inode, name)
 
     @handler
@@ -159,7 +159,7 @@ class Operations(pyfuse3.Operations):
     # --- attributes --------------------------------------------------------------------------------------------------
 
     @handler
-    async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:  # noqa: ARG002
+    async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
         return _entry(self._fs.getattr(inode))
 
     @handler
@@ -177,7 +177,7 @@ class Operations(pyfuse3.Operations):
         return _entry(await self._finish(self._fs.setattr(inode, changes, fh, _caller(ctx))))
 
     @handler
-    async def statfs(self, ctx: RequestContext) -> StatvfsData:  # noqa: ARG002
+    async def statfs(self, ctx: RequestContext) -> StatvfsData:
         space = self._fs.statfs()
         answer = StatvfsData()
         # LMCache takes f_bsize as the unit of O_DIRECT, so it is the block size and not what transfers best.
@@ -188,11 +188,11 @@ class Operations(pyfuse3.Operations):
         return answer
 
     @handler
-    async def getxattr(self, inode: int, name: bytes, ctx: RequestContext) -> bytes:  # noqa: ARG002
+    async def getxattr(self, inode: int, name: bytes, ctx: RequestContext) -> bytes:
         return await self._finish(self._fs.getxattr(inode, name))
 
     @handler
-    async def listxattr(self, inode: int, ctx: RequestContext) -> Sequence[bytes]:  # noqa: ARG002
+    async def listxattr(self, inode: int, ctx: RequestContext) -> Sequence[bytes]:
         return self._fs.listxattr(inode)
 
     @handler
@@ -233,7 +233,7 @@ class Operations(pyfuse3.Operations):
         await self._finish(self._fs.flush(fh))
 
     @handler
-    async def fsync(self, fh: int, datasync: bool) -> None:  # noqa: ARG002
+    async def fsync(self, fh: int, datasync: bool) -> None:
         await trio.to_thread.run_sync(self._fs.fsync, fh, limiter=self._control)
 
     @handler
@@ -253,7 +253,7 @@ class Operations(pyfuse3.Operations):
                 break
 
     @handler
-    async def fsyncdir(self, fh: int, datasync: bool) -> None:  # noqa: ARG002
+    async def fsyncdir(self, fh: int, datasync: bool) -> None:
         await trio.to_thread.run_sync(self._fs.fsync, fh, limiter=self._control)
 
     @handler
