@@ -148,7 +148,7 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
 def main(words: list[str] | None = None) -> int:
     """Run it and report."""
     options = parse(words)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # So that nothing stays mounted.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # Nothing stays mounted.
     again = f"tools/exerciser --seed {options.seed} --operations {options.operations}"
     directory = Path(tempfile.mkdtemp(prefix="hcfs-exerciser-"))
     print(f"seed {options.seed}, in {directory}; again: {again}", flush=True)

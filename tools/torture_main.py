@@ -93,7 +93,7 @@ def drain(store: StoreUnderTest) -> None:
 def main(words: list[str] | None = None) -> int:
     """Run it and report."""
     options = parse(words)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # So that nothing stays mounted.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # Nothing stays mounted.
     again = f"tools/torture --seed {options.seed} --seconds {options.seconds:g} --writers {options.writers}"
     again += f" --readers {options.readers}"
     directory = options.directory or Path(tempfile.mkdtemp(prefix="hcfs-torture-"))
