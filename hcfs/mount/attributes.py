@@ -76,7 +76,6 @@ class AttributeChanges(Data):
         attributes = changes.attributes()
         if attributes:
             version.staged.set_attributes(**attributes)
-            version.attribute_changes.update(attributes)
 
     def _resize_version(self, version: Version, changes: Changes) -> Entry:
         """Without a handle there is no close that could publish it, so this does."""

@@ -50,16 +50,8 @@ class Data(Opening):
             raise CallError(errno.EBADF)
         version = handle.version
         handle.used = True
-        self._begin_change(version)
-        try:
+        with self._change(version):
             return version.staged.write(offset, data)
-        except HcfsError as error:
-            with self.lock:
-                self._fail(version, error.errno)
-            raise
-        finally:
-            with self.lock:
-                version.writing -= 1
 
     def flush(self, number: int) -> Blocking[None] | None:
         """A descriptor is closed, perhaps one of several of this handle: seal what was written, so that close() can

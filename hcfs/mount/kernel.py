@@ -26,19 +26,3 @@ class KernelCaches(Protocol):
 
     def forget_pages(self, ino: int) -> None:
         """Soon, after answers under way: the pages of an inode aren't to be used again."""
-
-
-class NoKernel:
-    """Nobody caches anything: the core driven without a mount."""
-
-    def forget_name(self, parent: int, name: bytes) -> None:
-        pass
-
-    def forget_names_now(self, names: Iterable[Name]) -> None:
-        pass
-
-    def forget_attributes(self, ino: int) -> None:
-        pass
-
-    def forget_pages(self, ino: int) -> None:
-        pass

@@ -6,6 +6,8 @@ import errno
 import os
 import stat
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import Blocking, Caller, CallError, Entry, Opened
@@ -190,18 +192,12 @@ class Opening(Repeating):
     def truncate_version(self, version: Version, size: int) -> None:
         """Cut or extend with zeros. Blocks. EIO on a version that is published or abandoned; raises what the store
         raises, and the version then has failed."""
-        self._begin_change(version)
-        try:
+        with self._change(version):
             version.staged.truncate(size)
-        except HcfsError as error:
-            with self.lock:
-                self._fail(version, error.errno)
-            raise
-        finally:
-            with self.lock:
-                version.writing -= 1
 
-    def _begin_change(self, version: Version) -> None:
+    @contextmanager
+    def _change(self, version: Version) -> Iterator[None]:
+        """A change of a version's bytes; the version has failed when the store refuses it. Lock not held."""
         with self.lock:
             if version.failed:
                 raise CallError(version.failed)
@@ -209,6 +205,15 @@ class Opening(Repeating):
                 raise CallError(errno.EIO)
             version.changes += 1
             version.writing += 1
+        try:
+            yield
+        except HcfsError as error:
+            with self.lock:
+                self._fail(version, error.errno)
+            raise
+        finally:
+            with self.lock:
+                version.writing -= 1
 
     @abstractmethod
     def release(self, number: int) -> None:

@@ -103,8 +103,8 @@ class Publishing(Lookup):
         assert base is not None
         self._unname(version)
         try:
-            if version.attribute_changes:
-                self.store.set_attributes(base, **version.attribute_changes)
+            if version.staged.attributes_changed:
+                self.store.set_attributes(base, **version.staged.changed_attributes)
             for name, value in version.xattr_changes.items():
                 if value is not None:
                     self.store.set_xattr(base, name, value)
@@ -113,7 +113,7 @@ class Publishing(Lookup):
         except HcfsError as error:
             # Removed or replaced meanwhile: then nobody can see them any more.
             log.info("attributes set on an unmodified version of object %d are lost: %s", base, error)
-        if version.attribute_changes or version.xattr_changes:
+        if version.staged.attributes_changed or version.xattr_changes:
             self.kernel.forget_attributes(base)
 
     def _publish(self, version: Version, parent: int, name: bytes, *, replace: bool = True) -> None:

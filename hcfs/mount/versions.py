@@ -29,7 +29,6 @@ class Version:
     """One writer's version of one name. All fields are guarded by the filesystem's lock."""
 
     __slots__ = (
-        "attribute_changes",
         "base",
         "changes",
         "closed_at",
@@ -90,9 +89,8 @@ class Version:
         """When its last writer closed."""
         self.failed = 0
         """The errno that made it unpublishable."""
-        self.attribute_changes: dict[str, int] = {}
-        """What became of an unmodified version's attributes: its base gets them when it is dropped."""
         self.xattr_changes: dict[bytes, bytes | None] = {}
+        """What became of an unmodified version's extended attributes: its base gets them when it is dropped."""
         self.pin: Pin | None = None
         """Once published, what handles that are still open read through."""
 

@@ -47,13 +47,7 @@ class Checksummer:
 
 def shift(crc: int, length: int) -> int:
     """What `crc` contributes after `length` further bytes: multiplication by x^(8 length) modulo the polynomial."""
-    matrix = _shift_matrix(length)
-    result = 0
-    while crc:
-        low = crc & -crc
-        result ^= matrix[low.bit_length() - 1]
-        crc ^= low
-    return result
+    return _apply(_shift_matrix(length), crc)
 
 
 def _apply(matrix: tuple[int, ...], vector: int) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from hcfs.store.attributes import Flags, Kind, kind_of
 from hcfs.store.errors import NoSuchObject
+from hcfs.store.items import Transaction
 from hcfs.store.space import Share
 from hcfs.store.staging import Staging
 
@@ -103,13 +104,17 @@ class Quarantine(Staging):
             slot = self.index.table.slot(oid)
             if not slot or self.pinned(oid) or kind_of(self.index.table.mode[slot]) is not Kind.FILE:
                 return None
-            names = self.names_of(oid)
             with self.change() as transaction:
                 self.observe_removed(slot)
-                for parent, name in names:
-                    transaction.unname(parent, name)
-                self.drop(transaction, slot)
-            return names
+                return self._drop_named(transaction, slot)
+
+    def _drop_named(self, transaction: Transaction, slot: int) -> list[tuple[int, bytes]]:
+        """Take all its names from an object, and drop it; the (parent id, name) pairs it had."""
+        names = self.names_of(self.index.table.id[slot])
+        for parent, name in names:
+            transaction.unname(parent, name)
+        self.drop(transaction, slot)
+        return names
 
 
 def _note(value: bytes) -> tuple[bytes, str, int]:

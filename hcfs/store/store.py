@@ -71,6 +71,4 @@ class Store(Quarantine):
             with self.change() as transaction:
                 slot = self.index.table.slot(oid)
                 if slot:
-                    for parent, name in self.names_of(oid):
-                        transaction.unname(parent, name)
-                    self.drop(transaction, slot)
+                    self._drop_named(transaction, slot)
