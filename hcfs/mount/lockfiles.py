@@ -6,6 +6,7 @@ flock and O_EXCL between processes work on them for that reason, which versions 
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 from hcfs.errors import HcfsError
 from hcfs.store import Attributes, Pin, Staged, Store
@@ -49,22 +50,7 @@ class LockFile:
         if staged is None:
             return committed
         written = staged.attributes()
-        return Attributes(
-            id=self.oid,
-            kind=committed.kind,
-            mode=committed.mode,
-            uid=committed.uid,
-            gid=committed.gid,
-            nlink=committed.nlink,
-            size=written.size,
-            blocks=written.blocks,
-            atime_ns=committed.atime_ns,
-            mtime_ns=written.mtime_ns,
-            ctime_ns=written.ctime_ns,
-            generation=committed.generation,
-            last_access_ns=committed.last_access_ns,
-            state=committed.state,
-        )
+        return replace(committed, size=written.size, blocks=written.blocks, mtime_ns=written.mtime_ns)
 
     def read(self, offset: int, length: int) -> memoryview | bytes:
         """Short at the end of the file only."""

@@ -10,6 +10,7 @@ from hcfs.store.errors import ChecksumMismatch, UnreadableGranule
 from hcfs.store.extents import Extent, pieces
 from hcfs.store.pins import Pin
 from hcfs.store.superblock import BLOCK
+from hcfs.store.unaligned import read_bytes
 
 
 class Content(Durability):
@@ -59,7 +60,7 @@ class Content(Durability):
         if isinstance(source, bytes):
             return source
         try:
-            found = self._read_checksums(*source)
+            found = read_bytes(self.device, *source)
         except DeviceError as error:
             self.counters.device_errors += 1
             raise UnreadableGranule(pin.oid, 0, f"its checksums: {error}") from error

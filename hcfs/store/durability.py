@@ -17,6 +17,7 @@ from hcfs.store.log import LogWriter
 from hcfs.store.page import Placed
 from hcfs.store.region import RegionHeader
 from hcfs.store.superblock import BLOCK
+from hcfs.store.unaligned import read_bytes
 
 log = logging.getLogger(__name__)
 
@@ -201,19 +202,11 @@ class Durability(Core):
             self.device.write(carry_at, carry.ljust(BLOCK, b"\0"))
         return written, pages, placed
 
-    def _read_checksums(self, offset: int, length: int) -> bytes:
-        """Checksums from the medium. Blocks; raises DeviceError."""
-        first = offset // BLOCK * BLOCK
-        end = -(-(offset + length) // BLOCK) * BLOCK
-        buffer = memoryview(bytearray(end - first))
-        self.device.read_into(first, buffer)
-        return bytes(buffer[offset - first : offset - first + length])
-
     def _read_table(self, offset: int, length: int) -> bytes:
         """Checksums from the medium. Raises UnreadableChecksums: the read may succeed the next time, and a checkpoint
         can be made then."""
         try:
-            return self._read_checksums(offset, length)
+            return read_bytes(self.device, offset, length)
         except DeviceError as error:
             self.counters.device_errors += 1
             raise UnreadableChecksums(

@@ -19,6 +19,7 @@ from hcfs.store.recovery import Replayed, current
 from hcfs.store.region import LogScan, RegionReader
 from hcfs.store.superblock import BLOCK, Superblock, decode, read_pair
 from hcfs.store.table import Row
+from hcfs.store.unaligned import read_bytes
 
 Fields = dict[str, Any]
 
@@ -233,7 +234,7 @@ def _checksums(device: BlockDevice, superblock: Superblock, state: Replayed, slo
     if granules == 1:
         stored = struct.pack("<I", table.crc[slot])
     elif stored is None:
-        stored = _read_bytes(device, table.table_at[slot], granules * 4)
+        stored = read_bytes(device, table.table_at[slot], granules * 4)
     checksummer = Checksummer(superblock.uuid, superblock.granule)
     blocks = superblock.granule // BLOCK
     found = []
@@ -256,10 +257,3 @@ def _checksums(device: BlockDevice, superblock: Superblock, state: Replayed, slo
             entry |= {"error": str(error), "verifies": False}
         found.append(entry)
     return found
-
-
-def _read_bytes(device: BlockDevice, offset: int, length: int) -> bytes:
-    first, end = offset // BLOCK * BLOCK, -(-(offset + length) // BLOCK) * BLOCK
-    buffer = memoryview(bytearray(end - first))
-    device.read_into(first, buffer)
-    return bytes(buffer[offset - first : offset - first + length])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import stat
 import threading
 import time
+from dataclasses import replace
+from typing import Any
 
-from hcfs.store.attributes import Attributes, Extra, Kind
+from hcfs.store.attributes import Attributes, Extra
 from hcfs.store.errors import NoSuchAttribute
 from hcfs.store.object_metadata import check_xattr
 
@@ -39,20 +41,8 @@ class StagedAttributes:
     def attributes(self) -> Attributes:
         """As they would be after publishing now; memory only."""
         with self._lock:
-            a = self._attributes
-            return Attributes(
-                *(
-                    a.id,
-                    Kind.FILE,
-                    a.mode,
-                    a.uid,
-                    a.gid,
-                    1,
-                    self.size,
-                    self.blocks_held if self.modified else a.blocks,
-                ),
-                *(a.atime_ns, a.mtime_ns, a.ctime_ns, a.generation, a.last_access_ns, "staged"),
-            )
+            blocks = self.blocks_held if self.modified else self._attributes.blocks
+            return replace(self._attributes, nlink=1, size=self.size, blocks=blocks, state="staged")
 
     def set_attributes(
         self,
@@ -66,17 +56,12 @@ class StagedAttributes:
     ) -> None:
         """Change some; memory only. `mode` without the file type."""
         given = {"mode": mode, "uid": uid, "gid": gid, "atime_ns": atime_ns, "mtime_ns": mtime_ns, "ctime_ns": ctime_ns}
-        changes = {name: value for name, value in given.items() if value is not None}
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if mode is not None:
             changes["mode"] = stat.S_IFREG | stat.S_IMODE(mode)
         with self._lock:
-            self._set(**{"ctime_ns": time.time_ns()} | changes)
+            self._attributes = replace(self._attributes, **{"ctime_ns": time.time_ns()} | changes)
             self.changed_attributes.update(changes)
-
-    def _set(self, **changes: int) -> None:
-        old = self._attributes
-        values = {name: changes.get(name, getattr(old, name)) for name in Attributes.__slots__}
-        self._attributes = Attributes(**values)
 
     def get_xattr(self, name: bytes) -> bytes | None:
         return self._extra.xattrs.get(name)
@@ -105,5 +90,5 @@ class StagedAttributes:
     def note_write(self) -> None:
         """The content changes now: times follow it, also where they were set before. The caller holds the lock."""
         now = time.time_ns()
-        self._set(mtime_ns=now, ctime_ns=now)
+        self._attributes = replace(self._attributes, mtime_ns=now, ctime_ns=now)
         self.changed_attributes.pop("mtime_ns", None)

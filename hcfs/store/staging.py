@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 import time
+from dataclasses import replace
 
 from hcfs.store.attributes import NAME_MAX, Attributes, Extra, Kind, kind_of
 from hcfs.store.content import Content
@@ -65,11 +66,7 @@ class Staging(Names, Content):
             now = time.time_ns()
             if base is not None:
                 extra = self.extra_of(self.slot(base))
-                a = self.attributes(base)
-                attributes = Attributes(
-                    *(oid, Kind.FILE, a.mode, a.uid, a.gid, 1, a.size, a.blocks, a.atime_ns, a.mtime_ns, a.ctime_ns),
-                    *(a.generation, a.last_access_ns, "staged"),
-                )
+                attributes = replace(self.attributes(base), id=oid, nlink=1, state="staged")
             else:
                 extra = Extra(xattrs=dict(xattrs or {}))
                 attributes = Attributes(
