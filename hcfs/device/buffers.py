@@ -53,6 +53,19 @@ class BufferPool:
         self._in_use = 0
         self._peak = 0
         self._waits = 0
+        self._copied_bytes = 0
+        # Not the turn, which is kept while its holder waits for those who copy.
+        self._copying = threading.Lock()
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes so far that were copied for their address's sake alone (`note_copy`)."""
+        return self._copied_bytes
+
+    def note_copy(self, length: int) -> None:
+        """A user of the pool copied bytes from or to memory that didn't suit the medium."""
+        with self._copying:
+            self._copied_bytes += length
 
     def acquire(self, length: int) -> memoryview:
         """A writable, page-aligned, contiguous view of exactly `length` bytes ("B") with undefined content.

@@ -76,6 +76,7 @@ class FileDevice:
         if self._is_aligned(view):
             self._read(offset, view)
             return
+        self._pool.note_copy(len(view))
         with self._aligned_buffer(len(view)) as aligned:
             for start in range(0, len(view), len(aligned)):
                 piece = aligned[: min(len(aligned), len(view) - start)]
@@ -90,6 +91,7 @@ class FileDevice:
         if self._is_aligned(view):
             self._write(offset, view)
             return
+        self._pool.note_copy(len(view))
         with self._aligned_buffer(len(view)) as aligned:
             for start in range(0, len(view), len(aligned)):
                 piece = aligned[: min(len(aligned), len(view) - start)]

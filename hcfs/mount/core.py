@@ -6,11 +6,11 @@ import errno
 import logging
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hcfs.cache import Cache
 from hcfs.errors import HcfsError
@@ -71,6 +71,9 @@ class Calls:
     opens: int = 0
     abandoned: int = 0
     """Versions that were to be published and weren't: their writer was killed, or failed, or never came back."""
+    requests: Counter[str] = field(default_factory=Counter)
+    """The kernel's requests by the name of their opcode (READ, WRITE, LOOKUP ...), counted by whoever serves them, in
+    one thread."""
 
 
 class Core:

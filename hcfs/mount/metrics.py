@@ -50,6 +50,10 @@ class _StatusCollector(Collector):
         yield memory
         for name, value in status["counters"].items():
             yield CounterMetricFamily(f"hcfs_{name}", name.replace("_", " ") + " since the mount began", value=value)
+        requests = CounterMetricFamily("hcfs_requests", "The kernel's requests, by opcode.", labels=["opcode"])
+        for opcode, value in status["requests"].items():
+            requests.add_metric([opcode], value)
+        yield requests
         yield from self._namespaces()
 
     def _namespaces(self) -> Iterable[Metric]:

@@ -36,10 +36,12 @@ CONTROL_THREADS = 16
 def handler(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Let nothing but FUSEError out: pyfuse3's main loop, and the mount with it, ends at anything else."""
     name = method.__name__
+    opcode = name.upper()
     by_handle = "fh" in inspect.signature(method).parameters and "inode" not in inspect.signature(method).parameters
 
     @functools.wraps(method)
     async def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        _count(args, opcode)
         try:
             return await method(*args, **kwargs)
         except FUSEError:
@@ -73,6 +75,10 @@ class Operations(pyfuse3.Operations):
     def init(self) -> None:
         self._on_serving()
 
+    def count(self, opcode: str) -> None:
+        """A request came; called in the loop's thread alone."""
+        self._fs.calls.requests[opcode] += 1
+
     def where(self, args: Sequence[object], by_handle: bool) -> str:
         """The path that a handler's arguments speak of, for the log."""
         number = next((arg for arg in args if isinstance(arg, int)), 0)
@@ -102,7 +108,7 @@ class Operations(pyfuse3.Operations):
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
         # Inode numbers are object ids, which are never used twice: nothing is kept for the kernel's sake.
-        pass
+        self.count("FORGET")
 
     @handler
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
@@ -259,6 +265,11 @@ class Operations(pyfuse3.Operations):
     @handler
     async def releasedir(self, fh: int) -> None:
         self._fs.release(fh)
+
+
+def _count(args: Sequence[object], opcode: str) -> None:
+    if isinstance(args[0], Operations):
+        args[0].count(opcode)
 
 
 def _where(args: Sequence[object], by_handle: bool) -> str:

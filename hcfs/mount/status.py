@@ -85,6 +85,7 @@ class Report:
             "open_handles": len(self._fs.handles),
             "memory": asdict(self._pool.statistics()),
             "counters": self._counters(cache.evictions, cache.evicted_bytes),
+            "requests": dict(self._fs.calls.requests),
             "namespaces": {_text(name): self._usage(oid) for name, oid in self._fs.cache.namespaces.names().items()},
         }
 
@@ -123,6 +124,7 @@ class Report:
             "commits": store.commits,
             "group_commits": store.group_commits,
             "checkpoints": store.checkpoints,
+            "copied_bytes": self._pool.copied_bytes,
             "abandoned": calls.abandoned,
             "evictions": evictions,
             "evicted_bytes": evicted_bytes,

@@ -33,6 +33,7 @@ FIELDS = {
     "quarantined_objects": int,
     "max_objects": int,
     "counters": dict,
+    "requests": dict,
     "namespaces": dict,
 }
 COUNTERS = {
@@ -50,6 +51,7 @@ COUNTERS = {
     "ingests",
     "uploads",
     "upload_failures",
+    "copied_bytes",
 }
 NAMESPACE = {"objects", "used_bytes", "quota_bytes", "local_only", "origin", "write_policy", "evictions", "salts"}
 
@@ -145,6 +147,27 @@ def test_metrics_are_prometheus_text(shared_mount: Mount, kv: Path) -> None:
     assert all(family.name.startswith("hcfs_") for family in families)
     values = {family.name: family.samples[0].value for family in families if family.samples}
     assert values["hcfs_capacity_bytes"] == shared_mount.status()["capacity_bytes"]
+
+
+def test_requests_are_counted_by_opcode(make_mount: Callable[..., Mount]) -> None:
+    """A store of 4 MiB as LMCache makes it, and a load: what each costs in requests and in bytes copied."""
+    mount = make_mount()
+    directory, content = mount.ns(), os.urandom(4 << 20)
+    before = mount.status()
+    put(directory / "object", content)
+    assert load_direct(directory / "object") == content
+    after = mount.status()
+    grown = {opcode: number - before["requests"].get(opcode, 0) for opcode, number in after["requests"].items()}
+    # The status itself is looked up, opened, read and released.
+    assert grown["WRITE"] == 4
+    assert grown["READ"] >= 4
+    assert grown["CREATE"] == 1
+    assert grown["OPEN"] == 2
+    assert grown["RELEASE"] >= 2
+    text = (mount.dir / ".hcfs" / "metrics").read_text()
+    assert 'hcfs_requests_total{opcode="WRITE"} 4.0' in text
+    copied = after["counters"]["copied_bytes"] - before["counters"]["copied_bytes"]
+    assert 0 <= copied <= 2 * len(content)
 
 
 def test_every_accepted_option_is_in_the_configuration(make_mount: Callable[..., Mount]) -> None:
