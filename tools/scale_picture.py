@@ -23,10 +23,10 @@ PANELS: list[tuple[str, Callable[[Any], float]]] = [
 def picture(rows: Sequence[Any]) -> str:
     """The SVG's text. rows: of bench_scale."""
     height = HEIGHT * -(-len(PANELS) // COLUMNS)
+    size = f'width="{WIDTH * COLUMNS}" height="{height}"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH * COLUMNS}" height="{height}" '
-        'font-family="sans-serif" font-size="11">',
-        f'<rect width="{WIDTH * COLUMNS}" height="{height}" fill="white"/>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="11">',
+        f'<rect {size} fill="white"/>',
     ]
     for number, (title, value) in enumerate(PANELS):
         x, y = number % COLUMNS * WIDTH, number // COLUMNS * HEIGHT
