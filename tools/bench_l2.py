@@ -1,183 +1,133 @@
-"""Runs `lmcache bench l2` with fs_native on ext4 and on hcfs in turn, on loop devices of the same backing.
-
-Prints medians, spread, ratios and the daemon's CPU time. Only ratios within one run mean anything: machines differ, and
-neighbours make them noisy."""
+"""LMCache's own benchmark on the same device: the device's limit (fio), fs_native on ext4, raw_block (posix and
+io_uring), and fs_native on hcfs. Every key is verified; hcfs checks a CRC32C of every byte, the others nothing."""
 
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import json
-import os
-import platform
-import signal
-import statistics
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-HCFS = [str(ROOT / ".venv/bin/python"), "-m", "hcfs"]
-BENCH = "import sys; from lmcache.cli.main import main; sys.exit(main())"
-QUIET = {"LMCACHE_TRACK_USAGE": "false", "LMCACHE_DISABLE_BANNER": "1"}
-KEYS, IN_FLIGHT = 8, 4
+import bench_session
+from bench_backing import MIB
+from bench_backing import run as command
+from bench_lmcache import LMCache, Workload
+from bench_rounds import Case
+from bench_session import Session, text
+
+__all__ = ["arguments", "run", "text"]
+
+JUDGED = ("store MiB/s", "load MiB/s")
+CANDIDATES = ("device", "ext4", "raw_block", "hcfs")
+ENGINES = ("posix", "io_uring")
+MOST_IN_FLIGHT_MIB = 512
+"""LMCache's benchmark keeps two buffers of this size to verify what it loads."""
 
 
-def run(*words: object) -> str:
-    return subprocess.run([str(word) for word in words], check=True, capture_output=True, text=True).stdout
+def arguments(parser: argparse.ArgumentParser) -> None:
+    bench_session.arguments(parser)
+    parser.add_argument("--sizes", default="14336", help="KiB of an object; several with commas (512,14336,65536)")
+    parser.add_argument("--workers", default="4", help="LMCache's threads; several with commas (2,4,8)")
+    parser.add_argument("--modes", default="direct", help="direct, buffered or both with a comma")
+    parser.add_argument("--rounds", type=int, default=0, help="LMCache's rounds in a run (default: by the size)")
+    parser.add_argument("--candidates", default=",".join(CANDIDATES), help=f"of {', '.join(CANDIDATES)}")
 
 
-@contextmanager
-def loop_device(directory: Path, size: str) -> Iterator[str]:
-    """A loop device whose file has every page written once: the first touch of a page costs more than later ones."""
-    image = directory / "image"
-    run("dd", "if=/dev/zero", f"of={image}", "bs=1M", f"count={int(size[:-1]) * 1024}", "status=none")
-    device = run("losetup", "--direct-io=on", "-f", "--show", image).strip()
-    try:
-        yield device
-    finally:
-        run("losetup", "-d", device)
-        image.unlink()
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def bench(base: Path, scratch: Path, args: argparse.Namespace) -> dict[str, float]:
-    """One run: MB/s of stores and of loads. Fails unless every key was stored, loaded and verified."""
-    spec = {"type": "fs_native", "base_path": str(base), "num_workers": args.workers, "use_odirect": not args.buffered}
-    report = scratch / "report.json"
-    words = [
-        *(
-            "--l2-adapter",
-            json.dumps(spec),
-            "--num-keys",
-            KEYS,
-            "--in-flight",
-            IN_FLIGHT,
-            "--data-size-kb",
-            args.size_kb,
-        ),
-        *(
-            "--rounds",
-            args.rounds,
-            "--warmup-rounds",
-            1,
-            "--l1-align-bytes",
-            4096,
-            "--format",
-            "json",
-            "--output",
-            report,
-        ),
-        "--no-skip-verify",
-    ]
-    command = [sys.executable, "-W", "ignore", "-c", BENCH, "bench", "l2", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | QUIET)
-    metrics = json.loads(report.read_text())["metrics"]
-    figures = {section["operation"]: section for name, section in metrics.items() if name.startswith("op_")}
-    total = KEYS * IN_FLIGHT * args.rounds
-    failed = [name for name in ("Store", "Load") if figures[name]["total_success"] != total]
-    if done.returncode or failed or "data verified OK" not in done.stdout:
-        sys.exit(f"a run on {base} failed ({', '.join(failed) or 'not verified'}):\n{done.stdout}{done.stderr}")
-    megabytes = KEYS * IN_FLIGHT * args.size_kb / 1024
-    return {name: megabytes / (figures[name]["duration_p50_ms"] / 1000) for name in ("Store", "Load")}
-
-
-def measure(args: argparse.Namespace, stack: ExitStack) -> dict[str, Any]:
-    scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hcfs-bench-")))
-    backing = Path("/dev/shm") if args.backing == "memory" else scratch
-    files = [
-        Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hcfs-bench-", dir=backing))) for _ in range(2)
-    ]
-    ext4_device, hcfs_device = (stack.enter_context(loop_device(each, args.device)) for each in files)
-    ext4, hcfs = scratch / "ext4", scratch / "hcfs"
-    ext4.mkdir()
-    hcfs.mkdir()
-    run(*HCFS, "mkfs", hcfs_device)
-    run(*HCFS, "mount", hcfs_device, hcfs, "--log", scratch / "hcfs.log")
-    stack.callback(run, *HCFS, "umount", hcfs)
-    pid = json.loads((hcfs / ".hcfs/status.json").read_text())["pid"]
-    rates: dict[str, list[dict[str, float]]] = {"ext4": [], "hcfs": []}
-    cpu: list[float] = []
-    for number in range(args.repeats):
-        run("mkfs.ext4", "-q", "-F", ext4_device)
-        run("mount", ext4_device, ext4)
-        try:
-            rates["ext4"].append(bench(ext4, scratch, args))
-        finally:
-            run("umount", ext4)
-        namespace = hcfs / f"kv{number}"
-        namespace.mkdir()
-        before, moved = cpu_seconds(pid), json.loads((hcfs / ".hcfs/status.json").read_text())["counters"]
-        rates["hcfs"].append(bench(namespace, scratch, args))
-        after = json.loads((hcfs / ".hcfs/status.json").read_text())["counters"]
-        transferred = sum(after[name] - moved[name] for name in ("read_bytes", "written_bytes")) / (1 << 20)
-        cpu.append((cpu_seconds(pid) - before) * 1000 / transferred)
-        run("rm", "-rf", namespace)
-        if not args.json:
-            print(f"round {number + 1} of {args.repeats}: {rates['ext4'][-1]} {rates['hcfs'][-1]}", file=sys.stderr)
-    return {"rates": rates, "cpu_ms_per_mib": cpu}
-
-
-def summary(args: argparse.Namespace, found: dict[str, Any]) -> dict[str, Any]:
-    operations = {}
-    for name in ("Store", "Load"):
-        pairs = [(e[name], h[name]) for e, h in zip(found["rates"]["ext4"], found["rates"]["hcfs"], strict=True)]
-        ratios = [h / e for e, h in pairs]
-        operations[name.lower()] = {
-            "ext4_mb_s": statistics.median(e for e, _ in pairs),
-            "hcfs_mb_s": statistics.median(h for _, h in pairs),
-            "ratio": statistics.median(ratios),
-            "ratio_min": min(ratios),
-            "ratio_max": max(ratios),
-        }
-    return {
-        "date": dt.datetime.now(dt.UTC).date().isoformat(),
-        "machine": f"{os.cpu_count()} cores, Linux {platform.release().split('-')[0]}, {platform.machine()}",
-        "backing": args.backing,
-        "size_kb": args.size_kb,
-        "workers": args.workers,
-        "direct": not args.buffered,
-        "repeats": args.repeats,
-        "cpu_ms_per_mib": statistics.median(found["cpu_ms_per_mib"]),
-        **operations,
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="tools/bench", description=__doc__)
-    parser.add_argument("--backing", choices=["memory", "disk"], default="memory")
-    parser.add_argument("--device", default="2G", help="size of each loop device in GiB, such as 2G")
-    parser.add_argument("--size-kb", type=int, default=14336, help="bytes of an object, in KiB")
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=2, help="rounds of LMCache's benchmark in each run")
-    parser.add_argument("--repeats", type=int, default=5, help="runs on each filesystem, in turn")
-    parser.add_argument("--buffered", action="store_true", help="through the page cache instead of O_DIRECT")
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("tools/bench was ended"))  # so that mounts and loops are undone
+def run(args: argparse.Namespace) -> dict[str, Any]:
     with ExitStack() as stack:
-        found = summary(args, measure(args, stack))
-    if args.json:
-        print(json.dumps(found, indent=2))
-        return
-    print(f"{found['date']}, {found['machine']}, {args.backing} behind loop devices")
-    print(f"{args.size_kb} KiB objects, {args.workers} workers, {args.repeats} runs each")
-    for name in ("store", "load"):
-        o = found[name]
-        print(
-            f"{name:5s} ext4 {o['ext4_mb_s']:6.0f} MB/s, hcfs {o['hcfs_mb_s']:6.0f} MB/s, ratio {o['ratio']:.2f}"
-            f" ({o['ratio_min']:.2f} to {o['ratio_max']:.2f})"
+        return bench_session.run(args, partial(cases, stack=stack))
+
+
+def cases(session: Session, stack: ExitStack) -> list[Case]:
+    args = session.args
+    lmcache = LMCache(stack, session.backing.scratch)
+    sizes = [512] if session.quick else [int(size) for size in args.sizes.split(",")]
+    workers = [int(number) for number in args.workers.split(",")]
+    modes = [mode == "direct" for mode in args.modes.split(",")]
+    return [
+        case(session, lmcache, workload(size, args.rounds, session.quick), number, direct)
+        for direct in modes
+        for size in sizes
+        for number in workers
+    ]
+
+
+def workload(size_kib: int, rounds: int, quick: bool) -> Workload:
+    in_flight = 4
+    while in_flight > 1 and Workload(size_kib, in_flight, 1).mib > MOST_IN_FLIGHT_MIB:
+        in_flight //= 2
+    fitting = round(1024 / Workload(size_kib, in_flight, 1).mib)
+    return Workload(size_kib, in_flight, rounds or (1 if quick else min(max(fitting, 2), 16)))
+
+
+def case(session: Session, lmcache: LMCache, load: Workload, workers: int, direct: bool) -> Case:
+    def fs_native(name: str) -> Mapping[str, float]:
+        with session.filesystem(name) as mounted:
+            spec = {
+                "type": "fs_native",
+                "base_path": str(mounted.directory),
+                "num_workers": workers,
+                "use_odirect": direct,
+            }
+            return lmcache.bench(spec, load, mounted.daemon)
+
+    def raw_block(engine: str) -> Mapping[str, float]:
+        session.backing.settle()
+        spec = {
+            "type": "raw_block",
+            "device_path": session.backing.device,
+            "slot_bytes": load.size_kib * 1024 + 8192,
+            "num_store_workers": workers,
+            "num_load_workers": workers,
+            "load_checkpoint_on_init": False,
+            "io_engine": engine,
+            "use_odirect": direct,
+            "meta_total_bytes": 16 * MIB,
+        }
+        return lmcache.bench(spec, load)
+
+    wanted = session.args.candidates.split(",")
+    candidates = {}
+    if "device" in wanted:
+        candidates["device"] = partial(device_limit, session, workers)
+    # Always there: the ratios are to it.
+    candidates["ext4"] = partial(fs_native, "ext4")
+    if "raw_block" in wanted:
+        candidates |= {f"raw_block {engine}": partial(raw_block, engine) for engine in ENGINES}
+    if "hcfs" in wanted:
+        candidates |= {name: partial(fs_native, name) for name in session.hcfs}
+    size = f"{load.size_kib >> 10} MiB" if load.size_kib >= 1024 else f"{load.size_kib} KiB"
+    title = f"{size} objects, {session.direct_names[direct]}, {workers} workers"
+    remark = f"8 keys a submit, {load.in_flight} in flight, {load.rounds} rounds of {load.mib:.0f} MiB in each run"
+    return Case(title, candidates, JUDGED, remarks=[remark])
+
+
+def device_limit(session: Session, workers: int) -> Mapping[str, float]:
+    """What fio gets of the device: 1 MiB requests, 16 in flight for each of the threads, O_DIRECT, each in its part."""
+    session.backing.settle()
+    part = session.backing.size // workers // MIB
+    found = {}
+    for operation, measure in (("write", "store MiB/s"), ("read", "load MiB/s")):
+        report = command(
+            "fio",
+            f"--filename={session.backing.device}",
+            "--name=limit",
+            f"--rw={operation}",
+            "--bs=1M",
+            "--direct=1",
+            "--ioengine=libaio",
+            "--iodepth=16",
+            "--thread",
+            f"--numjobs={workers}",
+            f"--size={part}M",
+            f"--offset_increment={part}M",
+            "--time_based",
+            f"--runtime={'200ms' if session.quick else '1500ms'}",
+            "--group_reporting",
+            "--output-format=json",
         )
-    print(f"daemon: {found['cpu_ms_per_mib']:.2f} ms of CPU a MiB")
-
-
-if __name__ == "__main__":
-    main()
+        job = json.loads(report[report.index("{") :])["jobs"][0]
+        found[measure] = job[operation]["bw_bytes"] / MIB
+    return found

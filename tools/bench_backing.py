@@ -1,0 +1,186 @@
+"""One loop device, and what is put on it in turn: ext4, hcfs, or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench_daemon import Daemon
+
+ROOT = Path(__file__).resolve().parent.parent
+HCFS = [sys.executable, "-m", "hcfs"]
+PLANES = {"auto": "", "plain": "data_plane=off", "threads": "data_plane=on"}
+"""What a choice of data plane is called on the command line, and as a mount option."""
+
+MIB = 1 << 20
+UNITS = {"K": 1 << 10, "M": MIB, "G": 1 << 30}
+
+
+class BenchError(Exception):
+    """What kept a benchmark from being made, in one sentence."""
+
+
+def size_in_bytes(text: str) -> int:
+    """`512K`, `2G`, or plain bytes. ValueError for anything else."""
+    unit = UNITS.get(text[-1:].upper(), 1)
+    return int(text if unit == 1 else text[:-1]) * unit
+
+
+def run(*words: object, feed: str | None = None) -> str:
+    """A command's output. BenchError with what it said when it fails.
+
+    It has a session of its own: a Ctrl-C ends what takes things down here, and not half of what is being set up."""
+    command = [str(word) for word in words]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, input=feed, env=environment(), start_new_session=True
+        )
+    except FileNotFoundError:
+        raise BenchError(f"{command[0]} isn't installed: run tools/setup --with-bench") from None
+    if done.returncode:
+        raise BenchError(
+            f"{' '.join(command)[:500]} ended with {done.returncode}: {(done.stderr or done.stdout)[-2000:]}"
+        )
+    return done.stdout
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Signals that would end the program come after the block: what is half made can't be taken down."""
+    waiting: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda number, _: waiting.append(number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in waiting[:1]:
+            signal.raise_signal(number)
+
+
+def environment() -> dict[str, str]:
+    """For processes that import this checkout's hcfs."""
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+@dataclass(frozen=True)
+class Mounted:
+    """A filesystem that serves."""
+
+    directory: Path
+    """where objects may be put"""
+    daemon: Daemon | None = None
+    """of hcfs; None where the kernel is the filesystem"""
+
+
+class Backing:
+    """A loop device and a scratch directory. Nothing is left of them when the stack closes."""
+
+    def __init__(self, stack: ExitStack, *, memory: bool, size: int, parent: Path | None = None) -> None:
+        """memory: whether the device's file lies in memory or on the disk under `parent` (or the temporary directory).
+        size: bytes."""
+        self.scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hcfs-bench-")))
+        place = Path("/dev/shm") if memory else parent or self.scratch
+        holder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hcfs-bench-", dir=place)))
+        self.memory = memory
+        self.size = size
+        self.image = holder / "image"
+        # Written once: the first touch of each page, or block of the filesystem below, costs more than later ones.
+        run("dd", "if=/dev/zero", f"of={self.image}", "bs=1M", f"count={size >> 20}", "conv=fsync", "status=none")
+        with uninterrupted():
+            self.device = run("losetup", "--direct-io=on", "-f", "--show", self.image).strip()
+            stack.callback(run, "losetup", "-d", self.device)
+
+    def settle(self) -> None:
+        """Bring what other candidates left to the device, so that the next one doesn't pay for it."""
+        run("sync", "--file-system", self.image)
+        run("blockdev", "--flushbufs", self.device)
+
+    @contextmanager
+    def ext4(self, *, remount: bool = False) -> Iterator[Mounted]:
+        """A fresh ext4, or with `remount` the one that is there."""
+        directory = self.scratch / "ext4"
+        directory.mkdir(exist_ok=True)
+        if not remount:
+            self.settle()
+            # Nothing is discarded, which would take the file's pages away, and nothing is left for later.
+            later = "nodiscard,lazy_itable_init=0,lazy_journal_init=0"
+            run("mkfs.ext4", "-q", "-F", "-E", later, self.device)
+        try:
+            with uninterrupted():
+                run("mount", self.device, directory)
+            (directory / "kv").mkdir(exist_ok=True)
+            yield Mounted(directory / "kv")
+        finally:
+            unmount(directory)
+
+    @contextmanager
+    def hcfs(self, options: str = "", *, remount: bool = False) -> Iterator[Mounted]:
+        """A fresh hcfs with these mount options, or with `remount` the one that is there."""
+        directory = self.scratch / "hcfs"
+        directory.mkdir(exist_ok=True)
+        if not remount:
+            self.settle()
+            self.format()
+        try:
+            with uninterrupted():
+                self.mount(directory, options)
+            (directory / "kv").mkdir(exist_ok=True)
+            yield Mounted(directory / "kv", Daemon(directory))
+        finally:
+            unmount_hcfs(directory)
+
+    def format(self) -> None:
+        """Make the device an empty hcfs store."""
+        run(*HCFS, "mkfs", self.device, "--force", "--no-discard")
+
+    def mount(self, directory: Path, options: str = "") -> None:
+        """Mount the store at the directory; whoever calls unmounts it."""
+        words = ["-o", options] if options else []
+        run(*HCFS, "mount", self.device, directory, "--log", self.scratch / "hcfs.log", *words)
+
+
+def is_mounted(directory: Path) -> bool:
+    """Whether the kernel has a mount there, dead or alive."""
+    return any(line.split()[4] == str(directory) for line in Path("/proc/self/mountinfo").read_text().splitlines())
+
+
+def unmount(directory: Path) -> None:
+    """Of whatever kind; lazily when it is busy, so that nothing is left behind for good."""
+    if is_mounted(directory) and subprocess.run(["umount", str(directory)], capture_output=True).returncode:
+        run("umount", "--lazy", directory)
+
+
+def unmount_hcfs(directory: Path) -> None:
+    """Returns when the daemon has ended; by force when it doesn't want to."""
+    if not is_mounted(directory):
+        return
+    try:
+        run(*HCFS, "umount", directory)
+    except BenchError:
+        run(*HCFS, "umount", directory, "--lazy")
+        raise
+
+
+def hcfs_candidates(plane: str, options: str) -> dict[str, str]:
+    """Names and mount options of the hcfs to be measured. plane: auto, plain, threads or both."""
+    planes: Sequence[str] = ("plain", "threads") if plane == "both" else (plane,)
+    return {
+        "hcfs" if each == "auto" else f"hcfs {each}": ",".join(filter(None, (PLANES[each], options))) for each in planes
+    }
+
+
+def configuration(directory: Path) -> dict[str, Any]:
+    """Options in force of the mount in which the directory is."""
+    found: dict[str, Any] = json.loads((directory.parent / ".hcfs/config.json").read_text())
+    return found

@@ -1,0 +1,66 @@
+"""Benchmarks of hcfs beside what it competes with, interleaved on the same backing.
+
+Only ratios within one run mean anything: machines differ, and neighbours make them noisy. docs/benchmarks.md describes
+the method. Run as root: it makes loop devices and mounts, and takes them down also when it fails or is interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+from bench_backing import BenchError
+
+COMMANDS = {
+    "l2": "LMCache's `lmcache bench l2`: the device's limit, ext4, raw_block, hcfs",
+}
+"""Each is a module bench_NAME with arguments(parser), run(args), which returns what --json prints, and text(result)."""
+
+
+EPILOG = "Without a command it is l2. A program of its own is `tools/bench scale`: one store with ever more objects."
+
+
+def words() -> list[str]:
+    """Of the command line, with the command that is meant when none is given."""
+    given = sys.argv[1:]
+    named = given and (not given[0].startswith("-") or given[0] in ("-h", "--help"))
+    return given if named else ["l2", *given]
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(prog="tools/bench", description=__doc__, epilog=EPILOG)
+    commands = found.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, meaning in COMMANDS.items():
+        module = importlib.import_module(f"bench_{name}")
+        command = commands.add_parser(name, help=meaning, description=module.__doc__)
+        command.add_argument("--json", action="store_true", help="print the result as JSON")
+        module.arguments(command)
+    return found
+
+
+def end(number: int, _: FrameType | None) -> NoReturn:
+    """Once: what takes everything down isn't to be interrupted in its turn."""
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
+    raise SystemExit(f"tools/bench was ended by {signal.Signals(number).name}")
+
+
+def main() -> None:
+    args = parser().parse_args(words())
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, end)
+    module = importlib.import_module(f"bench_{args.command}")
+    try:
+        result = module.run(args)
+    except BenchError as error:
+        sys.exit(f"tools/bench {args.command}: {error}")
+    print(json.dumps(result, indent=2) if args.json else module.text(result))
+
+
+if __name__ == "__main__":
+    main()
