@@ -93,6 +93,8 @@ def _show_superblock(found: Fields, as_json: bool) -> None:
         current = " (current)" if number == found["current_region"] else ""
         text = "no valid header" if header is None else " ".join(f"{name}={value}" for name, value in header.items())
         click.echo(f"region {number}{current}: {text}")
+    for problem in found["region_problems"]:
+        click.echo(problem)
 
 
 def _show_object(found: Fields, as_json: bool) -> None:

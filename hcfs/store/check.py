@@ -79,6 +79,9 @@ def check(device: BlockDevice, *, data: bool = False, progress: Progress | None 
         state = current(device, superblock)
         for problem in state.problems:
             report.add("log", f"region {state.region}", problem)
+        for region in state.headers:
+            for problem in region.problems:
+                report.add("region", f"region {region.number}", problem)
         state.problems.clear()
         doomed = tidy(superblock, state)
     except CorruptMetadata as error:

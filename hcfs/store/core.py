@@ -170,7 +170,7 @@ class Core:
     @property
     def metadata_limit(self) -> int:
         """Bytes that a checkpoint may take: three quarters of a region, so that the log behind it has room."""
-        return (self.superblock.region_blocks - 1) * BLOCK * 3 // 4
+        return (self.superblock.header_copy - 1) * BLOCK * 3 // 4
 
     def metadata_shortage(self, more_bytes: int, more_objects: int) -> str:
         """Why so much more metadata has no room, "" when it has; the caller holds the lock."""

@@ -15,7 +15,7 @@ from hcfs.store.frame import FrameType
 from hcfs.store.items import Transaction
 from hcfs.store.log import LogWriter
 from hcfs.store.page import Placed
-from hcfs.store.region import RegionHeader
+from hcfs.store.region_header import RegionHeader, write_headers
 from hcfs.store.superblock import BLOCK
 from hcfs.store.unaligned import read_bytes
 
@@ -135,7 +135,7 @@ class Durability(Core):
         self.region_generation += 1
         generation = self.region_generation
         start = self.superblock.regions[number] * BLOCK
-        length = self.superblock.region_blocks * BLOCK
+        length = self.superblock.header_copy * BLOCK
         region_seed = frame.seed(self.superblock.uuid, generation)
         with self.lock:
             self.since_checkpoint = []
@@ -162,8 +162,7 @@ class Durability(Core):
                 self.device.write(start + writer.at, bytes(BLOCK))
             self.device.flush()
             header = RegionHeader(generation, checkpoint_seq, written, log_block, pages, next_serial, time.time_ns())
-            self.device.write(start, header.encode(self.superblock))
-            self.device.flush()
+            write_headers(self.device, self.superblock, number, header)
         finally:
             self.since_checkpoint = None
         with self.lock:

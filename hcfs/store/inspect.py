@@ -17,6 +17,7 @@ from hcfs.store.granule import Checksummer
 from hcfs.store.items import apply
 from hcfs.store.recovery import Replayed, current
 from hcfs.store.region import LogScan, RegionReader
+from hcfs.store.region_header import read_headers
 from hcfs.store.superblock import BLOCK, Superblock, decode, read_pair
 from hcfs.store.table import Row
 from hcfs.store.unaligned import read_bytes
@@ -35,7 +36,8 @@ def superblock_fields(superblock: Superblock) -> Fields:
 
 
 def superblocks(device: BlockDevice) -> Fields:
-    """Both copies, the metadata regions' headers, and which are in force. Raises NotAStore and the like."""
+    """Both copies, the metadata regions' headers and what is wrong with those, and which are in force. Raises NotAStore
+    and the like."""
     pair = read_pair(device)
     copies: Fields = {}
     for place, block in (("first", 0), ("last", pair.superblock.device_blocks - 1)):
@@ -47,15 +49,14 @@ def superblocks(device: BlockDevice) -> Fields:
             copies[place] = {"error": str(error)}
             continue
         copies[place] = superblock_fields(found) if found is not None else {"error": "doesn't verify"}
-    regions = []
-    for number in (0, 1):
-        header = RegionReader(device, pair.superblock, number).header()
-        regions.append(asdict(header) if header is not None else None)
+    headers = [read_headers(device, pair.superblock, number) for number in (0, 1)]
+    regions = [asdict(found.header) if found.header is not None else None for found in headers]
     valid = [(header["generation"], number) for number, header in enumerate(regions) if header is not None]
     return {
         "superblock": superblock_fields(pair.superblock),
         "copies": copies,
         "regions": regions,
+        "region_problems": [problem for found in headers for problem in found.problems],
         "current_region": max(valid)[1] if valid else None,
     }
 

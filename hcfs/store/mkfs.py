@@ -13,7 +13,7 @@ from hcfs.store.attributes import ROOT_ID
 from hcfs.store.errors import DeviceSizeMismatch
 from hcfs.store.frame import FrameType
 from hcfs.store.items import Index
-from hcfs.store.region import RegionHeader
+from hcfs.store.region_header import RegionHeader
 from hcfs.store.superblock import (
     BLOCK,
     LABEL_BYTES,
@@ -121,7 +121,8 @@ def format_device(
         header = RegionHeader(generation, 0, len(encoded), log_block, 1, 1, now)
         device.write((region + 1) * BLOCK, encoded.ljust((log_block - 1) * BLOCK, b"\0"))
         device.write((region + log_block) * BLOCK, zeros)
-        device.write(region * BLOCK, header.encode(superblock))
+        for block in (region, region + superblock.header_copy):
+            device.write(block * BLOCK, header.encode(superblock))
     device.flush()
     write_copies(device, superblock)
     return superblock

@@ -18,7 +18,8 @@ from hcfs.store.frame import FrameType
 from hcfs.store.items import Index, apply
 from hcfs.store.log import LogWriter
 from hcfs.store.page import PageNames, load
-from hcfs.store.region import LogDamage, LogScan, RegionHeader, RegionReader
+from hcfs.store.region import LogDamage, LogScan, RegionReader
+from hcfs.store.region_header import HeaderPair, RegionHeader, mend_headers, read_headers
 from hcfs.store.space import Space
 from hcfs.store.store import Store
 from hcfs.store.superblock import BLOCK, KNOWN_RO_COMPAT, Superblock, SuperblockPair, read_pair
@@ -50,6 +51,8 @@ class Replayed:
     """the last transactions, which this region's log doesn't hold, but the other one's"""
     problems: list[str] = field(default_factory=list)
     """sentences; empty when the state is exact"""
+    headers: list[HeaderPair] = field(default_factory=list)
+    """of the regions that have a valid one"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +67,9 @@ class Refused:
     """valid where the log behind the checkpoint may still be used"""
 
 
-def replay(device: BlockDevice, superblock: Superblock, number: int) -> Replayed | Refused:
-    """Load a region's checkpoint and apply its log. Raises DeviceError only for reads of the header."""
+def replay(device: BlockDevice, superblock: Superblock, number: int, header: RegionHeader) -> Replayed | Refused:
+    """Load a region's checkpoint and apply its log."""
     reader = RegionReader(device, superblock, number)
-    header = reader.header()
-    if header is None:
-        return Refused(f"metadata region {number} has no valid header")
     index = Index(superblock.granule, superblock.max_slot)
     names: list[PageNames] = []
     try:
@@ -138,25 +138,18 @@ def _carry_on(device: BlockDevice, superblock: Superblock, state: Replayed, head
 
 def current(device: BlockDevice, superblock: Superblock) -> Replayed:
     """The state of the newest usable region. Raises CorruptMetadata when neither is."""
-    headers: list[tuple[int, int]] = []
-    refused: list[Refused] = []
-    for number in (0, 1):
-        try:
-            header = RegionReader(device, superblock, number).header()
-        except DeviceError as error:
-            refused.append(Refused(str(error), unreadable=True))
-            continue
-        if header is not None:
-            headers.append((header.generation, number))
-        else:
-            refused.append(Refused(f"metadata region {number} has no valid header"))
-    for generation, number in sorted(headers, reverse=True):
-        result = replay(device, superblock, number)
+    pairs = [read_headers(device, superblock, number) for number in (0, 1)]
+    refused = [Refused(pair.problems[0], pair.unreadable) for pair in pairs if pair.header is None]
+    usable = [(pair.header, pair.number) for pair in pairs if pair.header is not None]
+    usable.sort(key=lambda each: each[0].generation, reverse=True)
+    for header, number in usable:
+        result = replay(device, superblock, number, header)
         if isinstance(result, Replayed):
-            result.last_generation = max(headers)[0]
-            result.unreadable |= any(other.unreadable for other in refused)
+            result.headers = [pair for pair in pairs if pair.header is not None]
+            result.last_generation = usable[0][0].generation
+            result.unreadable |= any(other.unreadable for other in refused) or any(pair.unreadable for pair in pairs)
             for other in refused:
-                used = f"{other.reason}; region {number} (generation {generation}) is used"
+                used = f"{other.reason}; region {number} (generation {header.generation}) is used"
                 if other.header is None:
                     result.problems.append(f"{used}, which may be older")
                 else:
@@ -289,7 +282,7 @@ class UnrecoveredStore:
         self._pool = pool
         self._pair = pair
         self.mended: list[str] = []
-        """what `recover` found wrong with the metadata and wrote anew without, in sentences"""
+        """what `recover` found wrong with the metadata, and what it did, in sentences"""
 
     @classmethod
     def open(cls, device: BlockDevice, pool: BufferPool) -> UnrecoveredStore:
@@ -304,9 +297,10 @@ class UnrecoveredStore:
         """Replay the metadata; the store that it amounts to. Blocks. Raises CorruptMetadata, DeviceError,
         ReadOnlyStore.
 
-        Flushes the device unless `read_only`; writes only if metadata was damaged: then a fresh checkpoint. Where
-        metadata can't be read, which may pass, nothing is written and the store is read-only, unless `mend_unreadable`:
-        going on without it would lose for good what is perhaps there."""
+        Flushes the device unless `read_only`; writes only if metadata was damaged, then a fresh checkpoint, or if a
+        region's two headers differ, then the other one of them. Where metadata can't be read, which may pass, nothing
+        is written and the store is read-only, unless `mend_unreadable`: going on without it would lose for good what is
+        perhaps there."""
         superblock, device = self.superblock, self._device
         unknown = superblock.ro_compat & ~KNOWN_RO_COMPAT
         if unknown and not read_only:
@@ -316,7 +310,9 @@ class UnrecoveredStore:
             )
         state = current(device, superblock)
         doomed = tidy(superblock, state)
-        problems = [f"the superblock at the {place} block is damaged" for place in self._pair.damaged] + state.problems
+        headers = [problem for pair in state.headers for problem in pair.problems]
+        superblocks = [f"the superblock at the {place} block is damaged" for place in self._pair.damaged]
+        problems = superblocks + headers + state.problems
         degraded: Literal["ok", "degraded"] = "degraded" if problems else "ok"
         for oid in doomed:
             state.index.table.strip(state.index.table.slot(oid))
@@ -326,7 +322,7 @@ class UnrecoveredStore:
             read_only = True
             problems.append("nothing is written until it can be read, or 'hcfs fsck --repair' goes on without it")
         if not read_only and not device.read_only:
-            start, length = superblock.regions[state.region] * BLOCK, superblock.region_blocks * BLOCK
+            start, length = superblock.regions[state.region] * BLOCK, superblock.header_copy * BLOCK
             begin = state.header.log_block * BLOCK
             writer = LogWriter(device, superblock.uuid, start, length, state.header.generation, begin, state.log_end)
         store = Store(
@@ -350,11 +346,14 @@ class UnrecoveredStore:
             # What was read may still be in a volatile cache, written by a process that died before its flush. Blocks
             # that it frees are given out from now on, so it must be durable first.
             device.flush()
+            for pair in state.headers:
+                mend_headers(device, superblock, pair)
+            self.mended = [f"{problem}; it was written anew" for problem in headers]
         if writer is not None and (doomed or state.problems):
             # The checkpoint is about to overwrite the only place where these are.
             store.queue = state.carried
             store.commit()
             store.drop_lost(doomed)
             store.checkpoint()
-            self.mended = list(state.problems)
+            self.mended += [f"{problem}: what is left was written anew" for problem in state.problems]
         return store

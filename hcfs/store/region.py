@@ -1,74 +1,20 @@
-"""A metadata region: its header, and reading it whole. Format: docs/format.md, "Metadata region"."""
+"""Reading a metadata region: the pages of its checkpoint, and its log. Format: docs/format.md, "Metadata region"."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-
-from crc32c import crc32c
 
 from hcfs.device import BlockDevice, DeviceError
 from hcfs.store import frame as frames
 from hcfs.store.frame import FIRST_IN_BATCH, Frame, FrameType
+from hcfs.store.region_header import RegionHeader
 from hcfs.store.superblock import BLOCK, Superblock
 
-MAGIC = b"HCFSREGN"
-_FIELDS = struct.Struct("<8s16sQQQQQQQ")
-_CRC = struct.Struct("<I")
-assert _FIELDS.size == 80, "docs/format.md gives the fields 80 bytes"
-_SECTOR = 512
-"""what a crash can't tear: the fields and their checksum lie in the first one, so a header that doesn't verify is
-damaged, and not a checkpoint's that was interrupted"""
 _WINDOW = 1 << 20
 UNREADABLE_MAX = 16
 """blocks of the log that can't be read before the whole region is given up: a drive that answers each read only after a
 timeout mustn't hold up a mount for hours"""
-
-
-@dataclass(frozen=True, slots=True)
-class RegionHeader:
-    generation: int
-    checkpoint_seq: int
-    checkpoint_bytes: int
-    log_block: int
-    pages: int
-    next_serial: int
-    written_ns: int
-
-    def encode(self, superblock: Superblock) -> bytes:
-        """The header's block, 4,096 bytes."""
-        fields = _FIELDS.pack(
-            *(
-                MAGIC,
-                superblock.uuid.bytes,
-                self.generation,
-                self.checkpoint_seq,
-                self.checkpoint_bytes,
-                self.log_block,
-            ),
-            *(self.pages, self.next_serial, self.written_ns),
-        )
-        body = fields.ljust(_SECTOR - _CRC.size, b"\0")
-        return (body + _CRC.pack(crc32c(body))).ljust(BLOCK, b"\0")
-
-
-def decode_header(block: bytes | memoryview, superblock: Superblock) -> RegionHeader | None:
-    """The header in a block, or None when it doesn't verify or belongs to another store."""
-    body = block[: _SECTOR - _CRC.size]
-    if bytes(body[: len(MAGIC)]) != MAGIC or crc32c(body) != _CRC.unpack_from(block, len(body))[0]:
-        return None
-    _, uuid, *rest = _FIELDS.unpack_from(block)
-    header = RegionHeader(*rest)
-    checkpoint_blocks = -(-header.checkpoint_bytes // BLOCK)
-    if (
-        uuid != superblock.uuid.bytes
-        or header.log_block != 1 + checkpoint_blocks
-        or header.log_block > superblock.region_blocks
-        or max(header.generation, header.checkpoint_seq, header.next_serial) > frames.MAX_COUNT
-    ):
-        return None
-    return header
 
 
 class RegionReader:
@@ -77,17 +23,14 @@ class RegionReader:
     def __init__(self, device: BlockDevice, superblock: Superblock, number: int) -> None:
         self.number = number
         self.start = superblock.regions[number] * BLOCK
-        self.length = superblock.region_blocks * BLOCK
+        self.length = superblock.header_copy * BLOCK
+        """of what pages and log may fill: up to the copy of the header"""
         self._device = device
         self._superblock = superblock
         self._at = self._end = 0
         self._buffer = memoryview(b"")
         self._narrow_until = 0
         """before this position only what is asked for is read, since a whole window couldn't be"""
-
-    def header(self) -> RegionHeader | None:
-        """The region's header, or None. Raises DeviceError."""
-        return decode_header(self._read(0, BLOCK), self._superblock)
 
     def seed(self, generation: int) -> int:
         return frames.seed(self._superblock.uuid, generation)

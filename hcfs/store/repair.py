@@ -1,6 +1,7 @@
 """Repairing a store that isn't mounted: what `hcfs fsck --repair` does.
 
-Only what needs no guess is repaired. A copy of the superblock is written again from the valid one. What the metadata
+Only what needs no guess is repaired. A copy of the superblock, or of a region's header, is
+written again from the valid one. What the metadata
 lost stays lost: names and objects that no longer make sense are dropped, as the next mount would, and a fresh
 checkpoint makes the rest whole. An object with a granule that doesn't verify is quarantined, since nothing can bring
 its bytes back.
@@ -44,10 +45,7 @@ def repair(
     pool = BufferPool(max(POOL_BYTES, 4 * read_pair(device).superblock.granule))
     unrecovered = UnrecoveredStore.open(device, pool)
     store = unrecovered.recover(mend_unreadable=True)
-    done = [
-        Repair("metadata", f"region {store.region}", f"{problem}: what is left was written anew")
-        for problem in unrecovered.mended
-    ]
+    done = [Repair("metadata", f"region {store.region}", sentence) for sentence in unrecovered.mended]
     done += _superblocks(device)
     if data:
         done += _objects(store, progress)

@@ -52,6 +52,11 @@ class Superblock:
         it. Six times what a region has room for, and as many again as can be staged at once."""
         return min(MAX_SLOT, (1 << 16) + self.region_blocks * BLOCK // 64)
 
+    @property
+    def header_copy(self) -> int:
+        """Where a region's second header is, in blocks from the region's start: its last block."""
+        return self.region_blocks - 1
+
     def encode(self) -> bytes:
         """The block as it stands on the device, 4,096 bytes."""
         label = self.label.encode()

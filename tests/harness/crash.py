@@ -17,6 +17,7 @@ from harness.overlay import OverlayDevice, Patches
 from harness.recording import Epoch, Event, RecordingDevice, Write, epochs
 from harness.snapshots import Snapshot
 from harness.workloads import Session, Step
+from hcfs.store import BLOCK, read_superblock
 from hcfs.store.check import check
 
 SECTOR = 512
@@ -224,6 +225,8 @@ def _bounds(epoch: Epoch) -> tuple[int, int]:
 def _check(
     device: OverlayDevice, allowed: Sequence[Snapshot], chance: random.Random, tally: Tally, *, thorough: bool
 ) -> None:
+    if thorough:
+        _check_header(device, allowed, chance)
     store = workloads.open_store(device)
     assert store.state == "ok", f"the store comes up {store.state}: {store.state_reason}"
     found = snapshots.take(store)
@@ -244,3 +247,16 @@ def _check(
     again = workloads.open_store(device)
     assert again.state == "ok", f"after a commit the store comes up {again.state}: {again.state_reason}"
     assert snapshots.take(again) == expected, "what was committed after the crash isn't there at the next mount"
+    _check_header(device, [expected], chance)
+
+
+def _check_header(device: OverlayDevice, allowed: Sequence[Snapshot], chance: random.Random) -> None:
+    """One of the regions' headers, or a copy of one, is damaged as well: that costs nothing."""
+    sb = read_superblock(device)
+    medium = device.materialise()
+    block = chance.choice(sb.regions) + chance.choice((0, sb.header_copy))
+    at = block * BLOCK + 30
+    store = workloads.open_store(OverlayDevice(medium, [(at, bytes([medium[at] ^ 1]))]))
+    assert store.state == "degraded", f"with block {block} damaged the store comes up {store.state}"
+    found = snapshots.take(store)
+    assert found in allowed, f"damage to block {block} costs something:\n" + allowed[-1].difference(found)

@@ -15,6 +15,7 @@ from hcfs.store.check import check
 from hcfs.store.errors import ChecksumMismatch, UnreadableGranule
 from hcfs.store.frame import HEADER_BYTES, padded
 from hcfs.store.region import LogScan, RegionReader
+from hcfs.store.region_header import read_headers
 from hcfs.store.repair import repair
 from hcfs.store.superblock import Superblock
 
@@ -118,13 +119,15 @@ def _map(store: Store, device: RecordingDevice, batches: list[tuple[int, int, by
     for number, words in ((store.region, "current"), (1 - store.region, "older")):
         current = words == "current"
         reader = RegionReader(device, sb, number)
-        header = reader.header()
+        header = read_headers(device, sb, number).header
         assert header is not None
         start, end = reader.start, reader.start + reader.length
-        touches = ANY if current else frozenset[bytes]()
+        for what, at in (("header", start), ("copy of its header", end)):
+            places += [
+                Place(f"{words} region's {what}", at, at + COVERED_HEADER),
+                Place(f"{words} region's {what}, reserved part", at + COVERED_HEADER, at + BLOCK, detected=False),
+            ]
         places += [
-            Place(f"{words} region's header", start, start + COVERED_HEADER, touches, older=current),
-            Place(f"{words} region's header, reserved part", start + COVERED_HEADER, start + BLOCK, detected=False),
             # Both logs together still have what the pages had.
             Place(
                 f"{words} region's checkpoint", start + BLOCK, start + BLOCK + header.checkpoint_bytes, detected=current
@@ -140,7 +143,7 @@ def _map(store: Store, device: RecordingDevice, batches: list[tuple[int, int, by
         kind = "log's last batch" if last else "log's first batch" if index == 0 else "log's middle"
         places.append(Place(kind, start, filled - 8, frozenset({path}), not last, older=True))
         places.append(Place("padding of a batch", -(-filled // 8) * 8 + 8, end, detected=False))
-    region_end = (sb.regions[store.region] + sb.region_blocks) * BLOCK
+    region_end = (sb.regions[store.region] + sb.header_copy) * BLOCK
     places.append(Place("behind the log", batches[-1][1], region_end, detected=False))
     for oid in store.objects():
         attributes = store.attributes(oid)
@@ -162,7 +165,7 @@ def _map(store: Store, device: RecordingDevice, batches: list[tuple[int, int, by
 def _uncovered(device: RecordingDevice, superblock: Superblock, number: int) -> set[int]:
     """The reserved bytes of a region's frames, and the zeros behind their payloads."""
     reader = RegionReader(device, superblock, number)
-    header = reader.header()
+    header = read_headers(device, superblock, number).header
     assert header is not None
     frames = [frame for _, frame in reader.pages(header)] + list(LogScan(reader, header))
     bare: set[int] = set()

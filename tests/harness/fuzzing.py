@@ -31,7 +31,8 @@ from hcfs.store.items import Index, apply
 from hcfs.store.log import encode_batch
 from hcfs.store.mkfs import format_device
 from hcfs.store.page import load
-from hcfs.store.region import LogScan, RegionHeader, RegionReader, decode_header
+from hcfs.store.region import LogScan, RegionReader
+from hcfs.store.region_header import RegionHeader, decode_header, read_headers
 from hcfs.store.repair import repair
 
 SECONDS_MAX = 5.0
@@ -76,19 +77,21 @@ def parse_superblock(data: bytes) -> OverlayDevice:
 
 
 def parse_region_header(data: bytes) -> OverlayDevice:
-    """A region's header with the right magic, UUID and checksum, in one of the regions."""
-    block = with_checksum(b"HCFSREGN" + UUID_BYTES + data, 512).ljust(BLOCK, b"\0")
-    decode_header(block, base_superblock())
-    return OverlayDevice(base(), [(base_superblock().regions[len(data) % 2] * BLOCK, block)])
+    """A region's header with the right magic, UUID and checksum, in one of the regions: the first one, its copy, or
+    both."""
+    block, sb = with_checksum(b"HCFSREGN" + UUID_BYTES + data, 512).ljust(BLOCK, b"\0"), base_superblock()
+    decode_header(block, sb)
+    start = sb.regions[len(data) % 2]
+    places = ([start], [start + sb.header_copy], [start, start + sb.header_copy])[len(data) // 2 % 3]
+    return OverlayDevice(base(), [(at * BLOCK, block) for at in places])
 
 
 def parse_frames(data: bytes) -> OverlayDevice:
     """A log of arbitrary bytes behind a sound checkpoint."""
     device = log_of(data)
-    reader = RegionReader(device, base_superblock(), 1)
-    header = reader.header()
+    header = read_headers(device, base_superblock(), 1).header
     assert header is not None
-    list(LogScan(reader, header))
+    list(LogScan(RegionReader(device, base_superblock(), 1), header))
     return device
 
 
@@ -133,11 +136,12 @@ PARSERS: dict[str, Callable[[bytes], OverlayDevice | None]] = {
 def region_of(pages: bytes, count: int, log: bytes) -> OverlayDevice:
     """The base store with other pages and another log in region 1, which is current."""
     sb = base_superblock()
-    start, room = sb.regions[1] * BLOCK, (sb.region_blocks - 1) * BLOCK
+    start, room = sb.regions[1] * BLOCK, (sb.header_copy - 1) * BLOCK
     log_block = 1 + -(-len(pages) // BLOCK)
     header = RegionHeader(GENERATION, 0, len(pages), log_block, count, 1, 1)
     body = (pages.ljust((log_block - 1) * BLOCK, b"\0") + log)[:room]
-    return OverlayDevice(base(), [(start, header.encode(sb) + body)])
+    block = header.encode(sb)
+    return OverlayDevice(base(), [(start, block + body), (start + sb.header_copy * BLOCK, block)])
 
 
 def log_of(log: bytes) -> OverlayDevice:
@@ -151,7 +155,7 @@ def _root_page() -> tuple[bytes, int]:
     device = MemoryDevice(workloads.SIZE)
     format_device(device, granule=workloads.GRANULE, max_objects=64, uuid=workloads.STORE_UUID)
     region = RegionReader(device, base_superblock(), 0)
-    header = region.header()
+    header = read_headers(device, base_superblock(), 0).header
     assert header is not None
     ((_, page),) = region.pages(header)
     assert page is not None
@@ -258,7 +262,7 @@ def samples(parser: str) -> tuple[bytes, ...]:
         return (image[sb.regions[0] * BLOCK + 24 : sb.regions[0] * BLOCK + 80],)
     device = OverlayDevice(image, [])
     reader = RegionReader(device, sb, 0)
-    header = reader.header()
+    header = read_headers(device, sb, 0).header
     assert header is not None
     transactions = [bytes(frame.payload) for frame in LogScan(reader, header)]
     if parser in ("transaction", "transactions"):
@@ -271,7 +275,7 @@ def samples(parser: str) -> tuple[bytes, ...]:
         session.write(b"kv/d1/big", 200_000)
         session.checkpoint()
         reader = RegionReader(device, sb, 1)
-        header = reader.header()
+        header = read_headers(device, sb, 1).header
         assert header is not None
         return tuple(bytes(page.payload) for _, page in reader.pages(header) if page is not None)
     return (Extra(xattrs={b"user.a": b"1", b"hcfs.q": b"2"}, target=b"t", links=[(1, b"n")]).encode(),)

@@ -14,11 +14,11 @@ from harness.overlay import OverlayDevice
 from harness.recording import Event, Flush, Mark, RecordingDevice, Write, epochs
 
 from hcfs.device import BufferPool
-from hcfs.store import BLOCK, Store, UnrecoveredStore, format_device, read_superblock
+from hcfs.store import BLOCK, Store, UnrecoveredStore, format_device, read_superblock, recovery
 from hcfs.store.check import check
 from hcfs.store.core import Core
 from hcfs.store.errors import NotAStore
-from hcfs.store.region import MAGIC as REGION_MAGIC
+from hcfs.store.region_header import MAGIC as REGION_MAGIC
 
 SEED = 20
 
@@ -32,6 +32,17 @@ def test_long_random_runs_and_lives_after_crashes():
     summary = crash_states.campaign("random", states=30).finish(SEED, goal=1500)
     assert summary.counts["second_lives"]
     assert summary.counts["checkpoints"]
+
+
+def test_a_header_that_is_damaged_before_or_after_a_recovery_costs_nothing():
+    assert damaged_headers_after_crashes() > 80
+
+
+def damaged_headers_after_crashes() -> int:
+    """How many crash states of two checkpoints were tried, each also with a header or a copy of one damaged."""
+    steps = [("write", b"kv/d1/a", 5000), ("checkpoint",), ("mkdir", b"kv/d1/x"), ("commit",), ("checkpoint",)]
+    run = crash.record(crash_states.image(), steps, SEED)
+    return crash.explore(run, random.Random(SEED), 10, thorough=1).states
 
 
 def test_a_torn_write_is_old_or_new_in_each_sector():
@@ -96,6 +107,18 @@ def test_it_sees_a_checkpoint_whose_pages_are_not_flushed_before_its_header(monk
         explore_broken([("checkpoint",)])
 
 
+def test_it_sees_a_copy_of_a_header_that_is_written_with_it(monkeypatch):
+    flush_only_after(monkeypatch, lambda write: not write.data.startswith(REGION_MAGIC))
+    with pytest.raises(CrashFinding):
+        explore_broken([("checkpoint",)])
+
+
+def test_it_sees_a_copy_of_a_header_that_stays_old_after_a_crash(monkeypatch):
+    monkeypatch.setattr(recovery, "mend_headers", lambda device, superblock, pair: None)
+    with pytest.raises(CrashFinding):
+        damaged_headers_after_crashes()
+
+
 def flush_only_after(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[Write], bool]) -> None:
     """Flushes do nothing unless the last write was a wanted one."""
     flush = RecordingDevice.flush
@@ -147,18 +170,26 @@ def in_the_log(device: RecordingDevice, session: workloads.Session) -> set[int]:
     return {0, 1, 3, 4, 5}
 
 
-def in_the_checkpoint(device: RecordingDevice, session: workloads.Session) -> set[int]:
+def damage_behind_a_checkpoint(device: RecordingDevice, session: workloads.Session, at: int) -> set[int]:
+    """A byte of the current region, the files of both of whose logs are left."""
     for number in range(6):
         if number == 3:
             session.checkpoint()
         session.write(b"kv/d1/%d" % number, 3000)
         session.commit()
-    region = session.store.superblock.regions[session.store.region]
-    device.contents[(region + 1) * BLOCK + 100] ^= 1
+    device.contents[session.store.superblock.regions[session.store.region] * BLOCK + at] ^= 1
     return {0, 1, 2, 3, 4, 5}
 
 
-@pytest.mark.parametrize("damage", [in_the_log, in_the_checkpoint])
+def in_the_checkpoint(device: RecordingDevice, session: workloads.Session) -> set[int]:
+    return damage_behind_a_checkpoint(device, session, BLOCK + 100)
+
+
+def in_the_header(device: RecordingDevice, session: workloads.Session) -> set[int]:
+    return damage_behind_a_checkpoint(device, session, 100)
+
+
+@pytest.mark.parametrize("damage", [in_the_log, in_the_checkpoint, in_the_header])
 def test_a_recovery_that_mends_is_survived_when_it_crashes_itself(damage):
     """Recovery drops what was lost and writes a checkpoint; a crash at any moment of that leaves a state that the next
     recovery makes the same of."""
@@ -180,7 +211,7 @@ def test_a_recovery_that_mends_is_survived_when_it_crashes_itself(damage):
             count += 1
         for write in epoch.writes:
             medium[write.offset : write.offset + len(write.data)] = write.data
-    assert count > 20
+    assert count > 10
 
 
 def paths(state: snapshots.Snapshot) -> set[tuple[object, ...]]:

@@ -63,7 +63,9 @@ def test_a_region_that_is_gone_altogether(which, kind):
     victim = campaign.victim(3)
     header, *_ = victim.by_kind()[f"{which} region's header"]
     blocks = read_superblock(OverlayDevice(victim.image, [])).region_blocks
-    region = damage.Place(which, header.start, header.start + blocks * BLOCK, header.touches, older=header.older)
+    current = which == "current"
+    touches = damage.ANY if current else frozenset[bytes]()
+    region = damage.Place(which, header.start, header.start + blocks * BLOCK, touches, older=current)
     patches = damage.zeros(victim, region, random.Random(1))
     if kind is damage.garbage:
         patches = [(region.start, random.Random(1).randbytes(region.end - region.start))]

@@ -196,11 +196,18 @@ def test_a_region_that_cannot_be_read_is_left_alone_until_it_is_repaired():
     session.checkpoint()
     session.write(b"kv/d1/new", 5000)
     session.commit()
+    latest = session.snapshot()
     start = session.store.superblock.regions[session.store.region] * BLOCK
-    broken = Watched(device, Fault("read", start, start + 1))
+    fault = Fault("read", start, start + 1)
+    broken = Watched(device, fault)
     writes = len(device.writes)
     store = workloads.open_store(broken)
+    assert (store.state, snapshots.take(store)) == ("read-only", latest), "the header has a copy"
+    assert "fsck --repair" in store.state_reason
+    fault.end = start + BLOCK * session.store.superblock.region_blocks
+    store = workloads.open_store(broken)
     assert store.state == "read-only"
+    assert snapshots.take(store) != latest
     assert "fsck --repair" in store.state_reason
     assert len(device.writes) == writes
     assert not check(broken).clean

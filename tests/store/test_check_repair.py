@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 
 import pytest
-from store.rig import GRANULE, check_space, content, named, namespace, new_device, put, recover, stage
+from store.rig import GRANULE, check_space, content, named, namespace, new_device, put, recover, stage, tree_of
 
 from hcfs.device import MemoryDevice
 from hcfs.store import BLOCK, ROOT_ID, Extent, Store
@@ -108,18 +108,56 @@ def test_a_damaged_log(scene: Scene) -> None:
     check_space(store)
 
 
-def test_a_damaged_header(scene: Scene) -> None:
-    scene.store.checkpoint()
-    scene.device.contents[scene.store.superblock.regions[scene.store.region] * BLOCK + 40] ^= 1
-    before = check(scene.device)
-    assert not before.clean
-    repair(scene.device)
-    assert check(scene.device, data=True).clean
+def header_block(store: Store, which: str, place: str) -> int:
+    """Block of the device: the header of the current or the older region, or its copy."""
+    sb = store.superblock
+    start = sb.regions[store.region if which == "current" else 1 - store.region]
+    return start if place == "header" else start + sb.header_copy
+
+
+@pytest.mark.parametrize("place", ["header", "copy"])
+@pytest.mark.parametrize("which", ["current", "older"])
+def test_a_damaged_header(scene: Scene, which: str, place: str) -> None:
+    store = scene.store
+    store.checkpoint()
+    put(store, b"later", b"x")
+    store.commit()
+    whole = bytes(scene.device.contents)
+    scene.device.contents[header_block(store, which, place) * BLOCK + 40] ^= 1
+    (problem,) = check(scene.device).problems
+    assert (problem.kind, "header" in problem.detail) == ("region", True)
+    assert_repaired(scene.device, "metadata")
+    assert scene.device.contents == whole
+
+
+def test_a_damaged_checkpoint(scene: Scene) -> None:
+    store = scene.store
+    store.checkpoint()
+    scene.device.contents[header_block(store, "current", "header") * BLOCK + BLOCK + 50] ^= 1
+    assert_repaired(scene.device, "metadata")
+    found = recover(scene.device)
+    assert (found.state, tree_of(found)) == ("ok", tree_of(store))
+
+
+def test_a_region_without_a_header(scene: Scene) -> None:
+    """What the region before it says is kept, and what came since the last checkpoint is lost."""
+    store = scene.store
+    store.checkpoint()
+    before = tree_of(store)
+    store.checkpoint()
+    put(store, b"later", b"x")
+    store.commit()
+    for place in ("header", "copy"):
+        scene.device.contents[header_block(store, "current", place) * BLOCK + 40] ^= 1
+    assert_repaired(scene.device, "metadata")
+    found = recover(scene.device)
+    assert (found.state, tree_of(found)) == ("ok", before)
 
 
 def test_nothing_usable(scene: Scene) -> None:
-    for start in scene.store.superblock.regions:
-        scene.device.contents[start * BLOCK] ^= 1
+    for which in ("current", "older"):
+        for place in ("header", "copy"):
+            scene.device.contents[header_block(scene.store, which, place) * BLOCK] ^= 1
     (problem,) = check(scene.device, data=True).problems
     assert problem.kind == "region"
     before = bytes(scene.device.contents)

@@ -50,7 +50,8 @@ def place(store: Store, offset: int) -> str:
     sb, block = store.superblock, offset // BLOCK
     for number, start in enumerate(sb.regions):
         if start <= block < start + sb.region_blocks:
-            return f"header {number}" if block == start else f"region {number}"
+            inside = {start: "header", start + sb.header_copy: "copy"}
+            return f"{inside.get(block, 'region')} {number}"
     return "data" if block >= sb.data_start else "superblock"
 
 
@@ -104,14 +105,14 @@ def test_a_checkpoint_becomes_current_last(store: Store, watched: Watched) -> No
     store.commit()
     watched.calls.clear()
     store.checkpoint()
-    assert order(store, watched) == ["region 1", "flush", "header 1", "flush"]
+    assert order(store, watched) == ["region 1", "flush", "header 1", "flush", "copy 1", "flush"]
     watched.calls.clear()
     store.mkdir(namespace(store), b"d", 0o755, 0, 0)
     store.commit()
     assert order(store, watched) == ["region 1", "flush"]
     watched.calls.clear()
     store.checkpoint()
-    assert order(store, watched) == ["region 0", "flush", "header 0", "flush"]
+    assert order(store, watched) == ["region 0", "flush", "header 0", "flush", "copy 0", "flush"]
     assert store.counters.checkpoints == 2
     found = again(store)
     assert (found.region, tree_of(found)) == (0, tree_of(store))
@@ -311,7 +312,7 @@ def test_a_full_log_makes_a_commit_a_checkpoint(store: Store, watched: Watched) 
     store.set_xattr(namespace(store), b"user.big", bytes(65_000))
     watched.calls.clear()
     store.commit()
-    assert order(store, watched) == ["flush", "region 1", "flush", "header 1", "flush"]
+    assert order(store, watched) == ["flush", "region 1", "flush", "header 1", "flush", "copy 1", "flush"]
     assert (store.counters.checkpoints, store.checkpoint_due) == (1, False)
     check_space(store)
     assert store.usage().pending == 0

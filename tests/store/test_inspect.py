@@ -29,14 +29,22 @@ def test_superblocks(device: MemoryDevice) -> None:
     assert found["copies"]["first"] == found["copies"]["last"] == found["superblock"]
     assert found["current_region"] == 1
     assert found["regions"][0]["generation"] == 1
+    assert found["region_problems"] == []
     device.contents[-1] ^= 1
-    start = read_superblock(device).regions[0] * BLOCK
-    device.contents[start] ^= 1
+    starts = [start * BLOCK for start in read_superblock(device).regions]
+    device.contents[starts[0]] ^= 1
+    device.contents[starts[0] + read_superblock(device).header_copy * BLOCK] ^= 1
+    device.contents[starts[1]] ^= 1
     damaged = Watched(device, Fault("read", 0, 1, first=2))
     found = inspect.superblocks(damaged)
     assert "failed" in found["copies"]["first"]["error"]
     assert found["copies"]["last"] == {"error": "doesn't verify"}
     assert found["regions"][0] is None
+    assert found["regions"][1]["pages"] > 0
+    assert found["region_problems"] == [
+        "metadata region 0 has no valid header",
+        "the header of metadata region 1 is damaged: its copy is used",
+    ]
 
 
 def test_log(device: MemoryDevice) -> None:

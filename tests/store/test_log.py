@@ -13,7 +13,8 @@ from hcfs.device import DeviceError, MemoryDevice
 from hcfs.device.protocol import BlockDevice
 from hcfs.store import BLOCK, Superblock
 from hcfs.store.log import LogWriter, encode_batch
-from hcfs.store.region import UNREADABLE_MAX, LogScan, RegionHeader, RegionReader, decode_header
+from hcfs.store.region import UNREADABLE_MAX, LogScan, RegionReader
+from hcfs.store.region_header import RegionHeader, decode_header
 
 REGION_BLOCKS = 64
 GENERATION = 9
@@ -35,7 +36,7 @@ class Log:
 
     def __post_init__(self) -> None:
         at = HEADER.log_block * BLOCK
-        self.writer = LogWriter(self.device, UUID, START, REGION_BLOCKS * BLOCK, GENERATION, at, at)
+        self.writer = LogWriter(self.device, UUID, START, SUPERBLOCK.header_copy * BLOCK, GENERATION, at, at)
 
     def batch(self, *payloads: bytes) -> int:
         """Append a batch; its offset in the region."""
@@ -128,7 +129,7 @@ def test_a_full_log_takes_no_more() -> None:
     assert not log.writer.fits([b"x"])
     assert log.writer.half_full
     scan, found = log.scan()
-    assert (found, scan.end, scan.damage) == (log.payloads, REGION_BLOCKS * BLOCK, [])
+    assert (found, scan.end, scan.damage) == (log.payloads, SUPERBLOCK.header_copy * BLOCK, [])
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -14,7 +14,7 @@ from hcfs.device import BufferPool, DeviceError, MemoryDevice
 from hcfs.store import BLOCK, ROOT_ID, Extent, UnrecoveredStore
 from hcfs.store.check import check
 from hcfs.store.errors import ChecksumMismatch, CorruptMetadata, NoSuchObject
-from hcfs.store.region import RegionReader
+from hcfs.store.region_header import read_headers
 from hcfs.store.superblock import read_superblock
 from hcfs.store.table import Row
 
@@ -29,7 +29,7 @@ def region_start(device: MemoryDevice, number: int) -> int:
 
 def generations(device: MemoryDevice) -> list[int | None]:
     superblock = read_superblock(device)
-    headers = [RegionReader(device, superblock, number).header() for number in (0, 1)]
+    headers = [read_headers(device, superblock, number).header for number in (0, 1)]
     return [header.generation if header else None for header in headers]
 
 
@@ -120,20 +120,27 @@ def two_states() -> tuple[MemoryDevice, dict[bytes, tuple[object, ...]]]:
     return device, older
 
 
-def flip_header(device: MemoryDevice) -> None:
-    device.contents[region_start(device, 1) + 30] ^= 1
+def headers_of(device: MemoryDevice, number: int) -> tuple[int, int]:
+    """Where a region's header and its copy are, in bytes."""
+    start = region_start(device, number)
+    return start, start + read_superblock(device).header_copy * BLOCK
 
 
-def erase_header(device: MemoryDevice) -> None:
-    start = region_start(device, 1)
-    device.contents[start : start + BLOCK] = bytes(BLOCK)
+def flip_headers(device: MemoryDevice) -> None:
+    for at in headers_of(device, 1):
+        device.contents[at + 30] ^= 1
+
+
+def erase_headers(device: MemoryDevice) -> None:
+    for at in headers_of(device, 1):
+        device.contents[at : at + BLOCK] = bytes(BLOCK)
 
 
 def flip_page(device: MemoryDevice) -> None:
     device.contents[region_start(device, 1) + BLOCK + 50] ^= 1
 
 
-@pytest.mark.parametrize("damage", [flip_header, erase_header])
+@pytest.mark.parametrize("damage", [flip_headers, erase_headers])
 def test_the_older_region_is_used_and_that_is_said(damage: Callable[[MemoryDevice], None]) -> None:
     device, older = two_states()
     damage(device)
@@ -201,12 +208,138 @@ def test_a_damaged_checkpoint_of_a_full_log_costs_what_it_alone_had() -> None:
     assert recover(device).state == "ok"
 
 
-def test_a_header_that_cannot_be_read_is_like_a_damaged_one() -> None:
-    device, older = two_states()
-    start = region_start(device, 1)
-    store = recover(Watched(device, Fault("read", start, start + 1)), read_only=True)
-    assert "can" in store.state_reason
-    assert tree_of(store) == older
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("kind", ["flipped", "erased", "former"])
+def test_one_damaged_header_costs_nothing(number: int, place: int, kind: str) -> None:
+    device = new_device()
+    store, images = recover(device), []
+    for name in (b"a", b"b", b"c", b"d"):
+        put(store, name, content(name.decode(), GRANULE))
+        store.checkpoint()
+        images.append(bytes(device.contents))
+    put(store, b"new", content(1, GRANULE))
+    store.commit()
+    latest, whole = tree_of(store), bytes(device.contents)
+    at = headers_of(device, number)[place]
+    if kind == "former":
+        # A write that never arrived. Of the copy that is what a crash may leave, and no damage.
+        device.contents[at : at + BLOCK] = images[1][at : at + BLOCK]
+    elif kind == "erased":
+        device.contents[at : at + BLOCK] = bytes(BLOCK)
+    else:
+        device.contents[at + 30] ^= 1
+    assert device.contents != whole
+    told = (kind, place) != ("former", 1)
+    assert check(device).clean is not told
+    untouched = bytes(device.contents)
+    store = recover(device, read_only=True)
+    assert (store.state, tree_of(store)) == ("read-only", latest)
+    assert device.contents == untouched
+    store = recover(device)
+    assert (store.state, tree_of(store)) == ("degraded" if told else "ok", latest)
+    assert ("header" in store.state_reason) is told
+    assert device.contents == whole, "it is mended at once"
+    assert recover(device).state == "ok"
+
+
+def test_a_damaged_header_and_a_damaged_log() -> None:
+    """The copy leads to the log, whose damage is dealt with as ever; a second mount finds nothing."""
+    batches = Batches()
+    batches.store.checkpoint()
+    for name in (b"a", b"b", b"c"):
+        put(batches.store, name, name)
+        batches.commit(name.decode())
+    device = batches.damaged("b")
+    device.contents[headers_of(device, 1)[0]] ^= 1
+    store = recover(device)
+    assert store.state == "degraded"
+    assert [named(store, name) for name in (b"a", b"b", b"c")] == [b"a", None, b"c"]
+    store = recover(device)
+    assert store.state == "ok"
+    assert check(device, data=True).clean
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_nothing_is_written_while_a_header_cannot_be_read(number: int) -> None:
+    """It may say something newer than its copy, after a crash between the two. The copy's state is shown."""
+    device, _ = two_states()
+    latest = tree_of(recover(copy(device)))
+    start = region_start(device, number)
+    watched = Watched(device, Fault("read", start, start + 1))
+    store = recover(watched)
+    assert (store.state, tree_of(store)) == ("read-only", latest)
+    assert "can't be read" in store.state_reason
+    assert watched.calls == []
+    assert not check(watched).clean
+    # Somebody says to go on; the header is written, which lets a drive give it another place.
+    store = UnrecoveredStore.open(watched, BufferPool(4 << 20)).recover(mend_unreadable=True)
+    assert (store.state, tree_of(store)) == ("degraded", latest)
+    assert [at for operation, at, _ in watched.calls if operation == "write"] == [start]
+    assert recover(device).state == "ok"
+
+
+def test_a_copy_of_a_header_that_cannot_be_read_costs_nothing() -> None:
+    """It never says anything newer than the header."""
+    device, _ = two_states()
+    latest = tree_of(recover(copy(device)))
+    _, at = headers_of(device, 1)
+    watched = Watched(device, Fault("read", at, at + 1))
+    store = recover(watched)
+    assert (store.state, tree_of(store)) == ("degraded", latest)
+    assert [place for operation, place, _ in watched.calls if operation == "write"] == [at]
+
+
+def test_a_copy_that_a_crash_left_older_is_brought_up_to_date_before_the_log_goes_on() -> None:
+    """Otherwise damage to the header would cost what came after the crash."""
+    device = new_device()
+    watched = Watched(device)
+    store = recover(watched)
+    put(store, b"old", content(0, GRANULE))
+    store.commit()
+    states: list[bytes] = []
+    _, at = headers_of(device, 1)
+    watched.hooks.append(
+        lambda operation, offset, length: (
+            states.append(bytes(device.contents)) if (operation, offset) == ("write", at) else None
+        )
+    )
+    store.checkpoint()
+    (crashed,) = states
+    device = MemoryDevice.holding(crashed)
+    assert check(device).clean
+    store = recover(device)
+    assert (store.state, store.region) == ("ok", 1)
+    put(store, b"new", content(1, GRANULE))
+    store.commit()
+    latest = tree_of(store)
+    device.contents[region_start(device, 1) + 30] ^= 1
+    store = recover(device)
+    assert (store.state, tree_of(store)) == ("degraded", latest)
+
+
+def test_a_copy_that_an_unmounted_crash_left_older_makes_no_old_region_current() -> None:
+    """The crash, and damage to the header before anybody mounted it: both regions hold the same state."""
+    device = new_device()
+    watched = Watched(device)
+    store = recover(watched)
+    put(store, b"old", content(0, GRANULE))
+    store.checkpoint()
+    put(store, b"new", content(1, GRANULE))
+    store.commit()
+    states: list[bytes] = []
+    _, at = headers_of(device, 0)
+    watched.hooks.append(
+        lambda operation, offset, length: (
+            states.append(bytes(device.contents)) if (operation, offset) == ("write", at) else None
+        )
+    )
+    store.checkpoint()
+    device = MemoryDevice.holding(states[0])
+    device.contents[region_start(device, 0) + 30] ^= 1
+    found = recover(device)
+    assert (found.state, tree_of(found)) == ("degraded", tree_of(store))
+    assert recover(device).state == "ok"
 
 
 def test_objects_whose_blocks_were_given_out_since_do_not_verify() -> None:
@@ -220,7 +353,7 @@ def test_objects_whose_blocks_were_given_out_since_do_not_verify() -> None:
     store.commit()
     put(store, b"new", content(1, GRANULE))
     store.commit()
-    flip_header(device)
+    flip_headers(device)
     store = recover(device)
     with pytest.raises(ChecksumMismatch):
         named(store, b"old")
@@ -233,7 +366,7 @@ def test_frames_of_a_damaged_region_are_not_taken_for_new_ones() -> None:
     for number in range(20):
         store.mkdir(namespace(store), b"lost%d" % number, 0o755, 0, 0)
         store.commit()
-    flip_header(device)
+    flip_headers(device)
     store = recover(device)
     assert tree_of(store) == older
     found = recover(copy(device))
@@ -281,8 +414,9 @@ def test_a_checkpoint_that_a_crash_ended_leaves_no_frames_that_count(monkeypatch
 
 def test_nothing_usable_says_so() -> None:
     device, _ = two_states()
-    flip_header(device)
-    device.contents[region_start(device, 0)] ^= 1
+    flip_headers(device)
+    for at in headers_of(device, 0):
+        device.contents[at] ^= 1
     with pytest.raises(CorruptMetadata, match=r"memory: the metadata can't be recovered.*hcfs mkfs --force"):
         recover(device)
     report = check(device)
@@ -291,13 +425,15 @@ def test_nothing_usable_says_so() -> None:
 
 
 def test_a_fresh_store_comes_up_from_either_region() -> None:
-    """Both hold the empty store: a damaged header costs what came since, a damaged page of the checkpoint nothing."""
-    for at, kept in ((0, []), (BLOCK + 40, [b"kv"])):
+    """Both hold the empty store: both headers damaged cost what came since, one of them or a damaged page nothing."""
+    copy_at = headers_of(new_device(), 0)[1] - region_start(new_device(), 0)
+    for places, kept in (((0, copy_at), []), ((0,), [b"kv"]), ((BLOCK + 40,), [b"kv"])):
         device = new_device()
         store = recover(device)
         store.mkdir(ROOT_ID, b"kv", 0o755, 0, 0)
         store.commit()
-        device.contents[region_start(device, 0) + at] ^= 1
+        for at in places:
+            device.contents[region_start(device, 0) + at] ^= 1
         store = recover(device)
         assert store.state == "degraded"
         assert [name for name, _ in store.list_directory(ROOT_ID)] == kept
