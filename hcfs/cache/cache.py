@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from hcfs.cache.eviction import Eviction
 from hcfs.cache.index import Index
 from hcfs.cache.namespaces import Namespaces
+from hcfs.cache.quota_eviction import QuotaEviction
+from hcfs.cache.quotas import QuotaAccount, Quotas
 from hcfs.cache.rebuild import rebuild
 from hcfs.cache.victims import Names, Victims
 from hcfs.cache.watermarks import Watermarks
 from hcfs.store import Store
+from hcfs.store.accounts import Account
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,11 @@ class Cache:
         self._watermarks = Watermarks(store, high_watermark, low_watermark)
         self._victims = Victims(store, self._index)
         self._eviction = Eviction(store, self._victims, self._watermarks, on_evicted, clock=clock, sleep=sleep)
-        self.namespaces = Namespaces(store, self._index.lock, self._index.usage)
+        self.quotas = Quotas(self._index.lock, self._index.usage, lambda namespace: self.namespaces.options(namespace))
+        self.namespaces = Namespaces(store, self._index.lock, self._index.usage, self.quotas)
+        self._quota_eviction = QuotaEviction(
+            store, self.quotas, self._victims, self._eviction.turn, on_evicted, self._eviction.patiently
+        )
         rebuild(store, self._index)
         store.observer = self._index
         store.make_room = self._eviction.make_room
@@ -99,6 +106,24 @@ class Cache:
     def evict_namespace(self, namespace: int, nbytes: int | None) -> int:
         """See Eviction.evict_namespace; for administrators."""
         return self._eviction.evict_namespace(namespace, nbytes)
+
+    def account(self, namespace: int, name: bytes) -> Account:
+        """Whose quota a file of this name counts for: what Store.assign takes. Memory only. NoSuchObject when the
+        namespace is gone."""
+        return QuotaAccount(self.quotas, self._quota_eviction.make_room, self.quotas.owner(namespace, name))
+
+    def make_room_in_salt(self, namespace: int, name: bytes, blocks: int) -> bool:
+        """Evict so that so many blocks, which the namespace has staged, may come to the salt of a name. False when they
+        can't. Blocks as QuotaEviction.make_room does."""
+        return self._quota_eviction.make_room(self.quotas.owner(namespace, name), blocks, moved=True)
+
+    def over_quota(self) -> bool:
+        """Whether a quota was set or lowered, and `evict_to_quotas` has something to do or to look at."""
+        return bool(self.quotas.changed) and self._store.state != "read-only"
+
+    def evict_to_quotas(self) -> int:
+        """See QuotaEviction.evict_excess; for the background."""
+        return sum(self._quota_eviction.evict_excess(namespace) for namespace in list(self.quotas.changed))
 
     def statistics(self) -> CacheStatistics:
         """The moment's figures."""

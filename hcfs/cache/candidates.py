@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from hcfs.cache.grace import Grace
 from hcfs.cache.recency import Recency, Walk
@@ -22,9 +22,16 @@ class Candidates:
     """
 
     def __init__(
-        self, lock: threading.Lock, recency: Recency, grace: Grace, groups: Iterable[int] | None = None
+        self,
+        lock: threading.Lock,
+        recency: Recency,
+        grace: Grace,
+        groups: Iterable[int] | None = None,
+        accepts: Callable[[int], bool] | None = None,
     ) -> None:
-        """groups: all by default. Takes `lock`, which guards recency and grace, for short moments."""
+        """groups: all by default. accepts: which objects may come, all by default; called with `lock` held. Takes
+        `lock`, which guards recency and grace, for short moments."""
+        self._accepts = accepts
         self._lock = lock
         self._recency = recency
         self._grace = grace
@@ -60,7 +67,12 @@ class Candidates:
             with self._lock:
                 now, covers = self._grace.now(), self._grace.covers
                 met = self._recency.advance(self._walks[group], _CHUNK)
-                found.extend(candidate for candidate in met if not covers(candidate[1], now))
+                accepts = self._accepts
+                found.extend(
+                    candidate
+                    for candidate in met
+                    if not covers(candidate[1], now) and (accepts is None or accepts(candidate[1]))
+                )
             if not met:
                 return False
         return True

@@ -65,7 +65,8 @@ class Eviction:
         self._on_evicted = on_evicted
         self._clock = clock
         self._sleep = sleep
-        self._turn = threading.Lock()
+        self.turn = threading.Lock()
+        """Held by whoever evicts."""
         self._rounds = threading.Lock()
         self._round: _Round | None = None
 
@@ -77,9 +78,13 @@ class Eviction:
         for the end of that, at most as long as one lookup protects: late is better than failed, and a client that was
         told of an object must find it.
         """
+        return self.patiently(lambda: self._make_room(blocks), lambda: bool(blocks) and self._victims.only_protected())
+
+    def patiently(self, attempt: Callable[[], bool], hopeful: Callable[[], bool]) -> bool:
+        """Attempt again and again while `hopeful` says that only lookups protect, at most as long as one does."""
         deadline = self._clock() + self._victims.protection_s + PROTECTED_SPARE_S
-        while not self._make_room(blocks):
-            if not blocks or self._clock() > deadline or not self._victims.only_protected():
+        while not attempt():
+            if self._clock() > deadline or not hopeful():
                 return False
             self._sleep(PROTECTED_POLL_S)
         return True
@@ -136,15 +141,15 @@ class Eviction:
     def _lead(self, mine: _Round) -> None:
         freed = Freed()
         try:
-            waited = not self._turn.acquire(blocking=False)
+            waited = not self.turn.acquire(blocking=False)
             if waited:
-                self._turn.acquire()
+                self.turn.acquire()
             try:
                 with self._rounds:
                     self._round = None
                 mine.freed = self._for_round(mine, freed, waited)
             finally:
-                self._turn.release()
+                self.turn.release()
         except HcfsError as error:
             mine.error = error
         finally:
@@ -172,7 +177,7 @@ class Eviction:
     def _batch(self, blocks: int, objects: int, groups: Sequence[int] | None = None) -> Freed:
         freed = Freed()
         try:
-            with self._turn:
+            with self.turn:
                 self._victims.evict(freed, blocks=blocks, objects=objects, limit=BATCH_OBJECTS, groups=groups)
                 if freed.objects:
                     self._store.commit()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from dataclasses import replace
 
 from hcfs.cache.options import PREFIX, NamespaceOptions, checked, parse
+from hcfs.cache.quotas import Quotas
 from hcfs.cache.usage import NamespaceUsage, UsageCounts
 from hcfs.errors import UsageError
-from hcfs.store import ROOT_ID, Kind, Store
+from hcfs.store import BLOCK, ROOT_ID, Kind, Store
 from hcfs.store.errors import NoSuchAttribute, NoSuchObject
 
 
@@ -18,7 +20,7 @@ class Namespaces:
     Thread-safe; nothing here does I/O or waits for any.
     """
 
-    def __init__(self, store: Store, lock: threading.Lock, usage: UsageCounts) -> None:
+    def __init__(self, store: Store, lock: threading.Lock, usage: UsageCounts, quotas: Quotas) -> None:
         """lock guards `usage` and is never held here while the store is called.
 
         UsageError when a namespace has an option that this version can't honour: mounting it would break a promise
@@ -27,11 +29,14 @@ class Namespaces:
         self._store = store
         self._lock = lock
         self._usage = usage
+        self._quotas = quotas
         self._options: dict[int, NamespaceOptions] = {}
         self._changes = 0
         for name, namespace in self.names().items():
             try:
                 self.options(namespace)
+                # A daemon that was killed may not have evicted what a lowered quota leaves no room for.
+                quotas.changed.add(namespace)
             except UsageError as error:
                 raise UsageError(
                     f"namespace {_shown(name)} needs a later version of hcfs: it has an option that this one doesn't "
@@ -86,11 +91,14 @@ class Namespaces:
         with self._lock:
             self._changes += 1
             self._options.pop(namespace, None)
+        self._quotas.changed.add(namespace)
 
     def usage(self, namespace: int) -> NamespaceUsage:
-        """What the namespace holds now; zeros for one that is empty or gone."""
-        with self._lock:
-            return self._usage.of(namespace)
+        """What the namespace holds, all of one moment; zeros for one that is empty or gone."""
+        with self._store.lock:
+            with self._lock:
+                usage = self._usage.of(namespace)
+            return replace(usage, staged_bytes=self._quotas.staged(namespace) * BLOCK)
 
     def _attributes(self, namespace: int) -> dict[bytes, bytes]:
         names = [name for name in self._store.list_xattrs(namespace) if name.startswith(PREFIX)]

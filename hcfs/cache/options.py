@@ -9,10 +9,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
+from hcfs.cache.sizes import parse_size
 from hcfs.errors import UsageError
 
 PREFIX = b"hcfs."
 """An option is kept as the extended attribute PREFIX + its name, its value as text."""
+
+QUOTA_MAX = (1 << 63) - 1
+"""Bytes: more than any device has."""
 
 PATTERNS_MAX = 16
 PATTERN_LENGTH_MAX = 255
@@ -30,9 +34,9 @@ class NamespaceOptions:
     verify: Verify = "read"
     """Check granules as they are read, or the whole object before open returns."""
     quota: int | None = None
-    """Bytes; None for no other bound than the device's."""
+    """Bytes that its files may occupy; None for no other bound than the device's."""
     salt_quota: int | None = None
-    """Bytes of each LMCache cache salt; None for no bound."""
+    """Bytes that the files of each LMCache cache salt may occupy; None for no bound."""
     origin: str | None = None
     """URL; None for local only."""
     write_policy: str | None = None
@@ -43,21 +47,22 @@ class NamespaceOptions:
         return _matcher(self.staging_patterns).fullmatch(name) is not None
 
 
+_QUOTAS = ("quota", "salt_quota")
+
 _UNSUPPORTED = {
-    "quota": "quotas of namespaces are not supported by this version of hcfs",
-    "salt_quota": "quotas of cache salts are not supported by this version of hcfs",
     "origin": "origins are not supported by this version of hcfs, every namespace is local only",
     "write_policy": "write policies need an origin, and origins are not supported by this version of hcfs",
 }
 
-OPTIONS = ("staging_patterns", "verify", *_UNSUPPORTED)
+OPTIONS = ("staging_patterns", "verify", *_QUOTAS, *_UNSUPPORTED)
 """Names of all options."""
 
 
 def checked(option: str, value: str | None) -> str | None:
     """The text to keep for an option's value; None for its default, as which a value of None counts.
 
-    staging_patterns are separated by commas; `none` stands for no quota, salt_quota, origin and write_policy.
+    staging_patterns are separated by commas; quota and salt_quota are sizes, as 1G or plain bytes; `none` stands for no
+    quota, salt_quota, origin and write_policy.
     UsageError for an option that there isn't and for a value that it can't have.
     """
     if option not in OPTIONS:
@@ -68,6 +73,8 @@ def checked(option: str, value: str | None) -> str | None:
         if value == "none":
             return None
         raise UsageError(f"{option}={value} can't be set: {_UNSUPPORTED[option]}; leave it out or give none")
+    if option in _QUOTAS:
+        return None if value == "none" else str(_quota(option, value))
     if option == "verify":
         if value not in ("read", "open"):
             raise UsageError(f"verify={value} can't be set: there is no such value; give read or open")
@@ -88,9 +95,20 @@ def parse(attributes: Mapping[bytes, bytes]) -> NamespaceOptions:
             value = checked(option, raw.decode(errors="surrogateescape"))
             if option == "verify" and value is not None:
                 options = replace(options, verify="open")
+            elif option == "quota" and value is not None:
+                options = replace(options, quota=int(value))
+            elif option == "salt_quota" and value is not None:
+                options = replace(options, salt_quota=int(value))
             elif option == "staging_patterns" and value is not None:
                 options = replace(options, staging_patterns=tuple(value.split(",")))
     return options
+
+
+def _quota(option: str, value: str) -> int:
+    nbytes = parse_size(value)
+    if nbytes is None or nbytes > QUOTA_MAX:
+        raise UsageError(f"{option}={value} can't be set: it isn't a size; give one such as 64M or 1G, or none")
+    return nbytes
 
 
 def _patterns(value: str) -> tuple[str, ...]:

@@ -13,6 +13,19 @@ from hcfs.store.attributes import SLOT_MASK
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose an object is: a namespace, by the id of its directory, and in it perhaps a cache salt."""
+
+    namespace: int
+    salt: bytes | None = None
+
+    @property
+    def whole(self) -> Owner:
+        """The namespace, whatever the salt."""
+        return self if self.salt is None else Owner(self.namespace)
+
+
+@dataclass(frozen=True, slots=True)
 class NamespaceUsage:
     """A moment of one namespace."""
 
@@ -24,6 +37,8 @@ class NamespaceUsage:
     """Objects evicted from it since the mount began."""
     salts: Mapping[str, int] = field(default_factory=dict)
     """Of used_bytes, what names with each LMCache cache salt occupy; salts that occupy nothing are left out."""
+    staged_bytes: int = 0
+    """Whole blocks of files that are being written, or wait for their rename; of these no salts are shown."""
 
 
 @dataclass(slots=True)
@@ -96,21 +111,43 @@ class UsageCounts:
         """Blocks counted for an object that was added, also after its removal until its slot is used again."""
         return self._blocks[oid & SLOT_MASK]
 
+    def blocks_in(self, owner: Owner) -> int:
+        """Blocks counted for a namespace or for a salt in it."""
+        count = self._namespaces.get(owner.namespace)
+        if count is None:
+            return 0
+        return count.blocks if owner.salt is None else self._salt_blocks[count.salts.get(owner.salt, 0)]
+
+    def salts(self, namespace: int) -> dict[bytes, int]:
+        """Blocks of each salt that has objects in the namespace."""
+        count = self._namespaces.get(namespace)
+        return {} if count is None else {salt: self._salt_blocks[index] for salt, index in count.salts.items()}
+
+    def salt_number(self, owner: Owner) -> int:
+        """A number for the salt as long as it has objects; 0 when it has none."""
+        count = self._namespaces.get(owner.namespace)
+        return count.salts.get(owner.salt, 0) if count is not None and owner.salt is not None else 0
+
+    def has_salt(self, oid: int, number: int) -> bool:
+        """Whether an object that was added has the salt of this number."""
+        return self._salts[oid & SLOT_MASK] == number
+
     def count_eviction(self, namespace: int) -> None:
         """One object was evicted from the namespace."""
         if namespace in self._namespaces:
             self._namespaces[namespace].evictions += 1
 
     def of(self, namespace: int) -> NamespaceUsage:
-        """The namespace's moment; zeros for one that never had a file."""
+        """The namespace's moment; zeros for one that never had a file. staged_bytes is left at 0: only committed files
+        are counted here."""
         count = self._namespaces.get(namespace)
         if count is None:
             return NamespaceUsage()
         salts: dict[str, int] = {}
-        for salt, index in count.salts.items():
-            if self._salt_blocks[index]:
+        for salt, blocks in self.salts(namespace).items():
+            if blocks:
                 text = salt.decode(errors="backslashreplace")
-                salts[text] = salts.get(text, 0) + self._salt_blocks[index] * BLOCK
+                salts[text] = salts.get(text, 0) + blocks * BLOCK
         return NamespaceUsage(count.objects, count.blocks * BLOCK, count.evictions, salts)
 
     def keep_only(self, namespaces: set[int]) -> None:

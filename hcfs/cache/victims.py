@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hcfs.cache.candidates import Candidates
 from hcfs.cache.index import Index, Victim
+from hcfs.cache.usage import Owner
 from hcfs.errors import HcfsError
 from hcfs.store import BLOCK, Quarantined, Store
+from hcfs.store.attributes import SLOT_MASK
 from hcfs.store.errors import ReadOnlyStore
 
 logger = logging.getLogger(__name__)
@@ -61,11 +63,12 @@ class Victims:
         objects: int = 0,
         limit: int = EVERYTHING,
         groups: Sequence[int] | None = None,
+        owner: Owner | None = None,
     ) -> None:
         """Evict until `freed` has at least so many blocks and objects, or `limit` objects, or there is no more to try.
 
-        groups: of the index; None for all, quarantined objects first. The freed blocks are usable after the store's
-        next commit. Memory only. Raises ReadOnlyStore; `freed` is right also then.
+        groups: of the index; None for all, quarantined objects first. owner: only its objects, instead. The freed
+        blocks are usable after the store's next commit. Memory only. Raises ReadOnlyStore; `freed` is right also then.
         """
         last = time.monotonic()
 
@@ -73,13 +76,16 @@ class Victims:
             done = freed.blocks >= blocks and freed.objects >= objects
             return done or freed.objects >= limit or time.monotonic() > last + FRUITLESS_S
 
-        if groups is None and self._store.usage().quarantined_objects:
+        if groups is None and owner is None and self._store.usage().quarantined_objects:
             for bad in self._store.quarantined():
                 if enough():
                     return
                 if self._purge(bad, freed):
                     last = time.monotonic()
-        candidates = Candidates(self._index.lock, self._index.recency, self._index.grace, groups)
+        accepts = None
+        if owner is not None:
+            groups, accepts = [owner.namespace & SLOT_MASK], self._has_salt(owner)
+        candidates = Candidates(self._index.lock, self._index.recency, self._index.grace, groups, accepts)
         while not enough():
             candidate = candidates.take()
             if candidate is None:
@@ -95,23 +101,36 @@ class Victims:
         """Seconds for which a lookup protects."""
         return self._index.grace.duration_s
 
-    def only_protected(self) -> bool:
-        """Whether an object that frees blocks is kept from eviction by a lookup alone: in a while it can go. Memory
-        only."""
+    def only_protected(self, owner: Owner | None = None) -> bool:
+        """Whether an object (of the owner's) that frees blocks is kept from eviction by a lookup alone: in a while it
+        can go. Memory only."""
         index = self._index
+        groups = None if owner is None else [owner.namespace & SLOT_MASK]
+        accepts = None if owner is None else self._has_salt(owner)
         with index.lock:
-            now, everything = index.grace.now(), [group for _, group in index.recency.heads(None)]
+            now, everything = index.grace.now(), [group for _, group in index.recency.heads(groups)]
             walks = [index.recency.walk(group) for group in everything]
         for walk in walks:
             while True:
                 with index.lock:
                     met = index.recency.advance(walk, PROTECTED_CHUNK)
                     protected = [oid for _, oid in met if index.grace.covers(oid, now)]
+                    if accepts is not None:
+                        protected = [oid for oid in protected if accepts(oid)]
                 if any(not self._store.pinned(oid) and self._blocks(oid) for oid in protected):
                     return True
                 if not met:
                     break
         return False
+
+    def _has_salt(self, owner: Owner) -> Callable[[int], bool] | None:
+        """Which of its namespace's objects are the owner's: called with the index's lock held. None: all."""
+        if owner.salt is None:
+            return None
+        usage = self._index.usage
+        with self._index.lock:
+            number = usage.salt_number(owner)
+        return lambda oid: usage.has_salt(oid, number)
 
     def _blocks(self, oid: int) -> int:
         try:

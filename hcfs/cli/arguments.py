@@ -28,6 +28,19 @@ class SizeType(click.ParamType[int]):
 
 SIZE = SizeType()
 
+
+class QuotaType(SizeType):
+    """A size, or `none` for no bound."""
+
+    name = "size|none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Bytes, or the text `none`; click.BadParameter for anything else."""
+        return value if value == "none" else super().convert(value, param, ctx)
+
+
+QUOTA = QuotaType()
+
 target_argument = click.argument("target", type=click.Path(path_type=str))
 # Not click.Path, which asks the filesystem about it: the daemon of a mount may hang, and then so would every command.
 mount_argument = click.argument("directory", metavar="DIR", type=str)

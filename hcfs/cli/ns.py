@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from hcfs.cache.options import checked
-from hcfs.cli.arguments import SIZE, json_option, mount_argument
-from hcfs.cli.output import human_size, print_fields, print_json, print_table
+from hcfs.cli.arguments import QUOTA, json_option, mount_argument
+from hcfs.cli.output import human_size, print_fields, print_json, print_table, shown_quota
 from hcfs.errors import HcfsError, UsageError
 from hcfs.mount.client import namespace_directory, namespace_status, read_status
 
@@ -23,8 +23,8 @@ name_argument = click.argument("name")
 def option_words(function: Callable[..., None]) -> Callable[..., None]:
     """The options of a namespace, as `create` and `set` take them."""
     words = (
-        click.option("--quota", type=SIZE, help="Most bytes of the namespace."),
-        click.option("--salt-quota", type=SIZE, help="Most bytes of each LMCache cache salt."),
+        click.option("--quota", type=QUOTA, help="Most bytes of the namespace, or none."),
+        click.option("--salt-quota", type=QUOTA, help="Most bytes of each LMCache cache salt, or none."),
         click.option("--verify", help="read: check what is read; open: check the whole object before open returns."),
         click.option("--staging-patterns", metavar="PATTERNS", help="Unfinished files, as '*.tmp,*.incomplete'."),
         click.option("--origin", metavar="URL", help="Where absent files are fetched from."),
@@ -83,8 +83,11 @@ def list_names(directory: str, as_json: bool) -> None:
     if as_json:
         print_json(namespaces)
         return
-    rows = ((name, usage["objects"], human_size(usage["used_bytes"])) for name, usage in namespaces.items())
-    print_table(("namespace", "objects", "used"), rows)
+    rows = (
+        (name, usage["objects"], human_size(usage["used_bytes"]), shown_quota(usage))
+        for name, usage in namespaces.items()
+    )
+    print_table(("namespace", "objects", "used", "quota"), rows)
 
 
 @command.command()

@@ -63,6 +63,11 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         click.echo("  ".join(cells).rstrip())
 
 
+def shown_quota(usage: Mapping[str, Any]) -> str:
+    """The quota of a namespace, from its part of the status."""
+    return "none" if usage["quota_bytes"] is None else human_size(usage["quota_bytes"])
+
+
 def human_size(count: int) -> str:
     """`1.5 GiB`; exact bytes below 1 KiB."""
     size = float(count)

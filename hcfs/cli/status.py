@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from hcfs.cli.arguments import json_option, mount_argument
-from hcfs.cli.output import human_size, print_fields, print_json, print_table
+from hcfs.cli.output import human_size, print_fields, print_json, print_table, shown_quota
 from hcfs.mount.client import read_status
 
 
@@ -30,7 +30,7 @@ def _print(status: dict[str, Any]) -> None:
     print_table(("counter", "value"), status["counters"].items())
     click.echo()
     rows = [
-        (name, usage["objects"], human_size(usage["used_bytes"]), usage["evictions"])
+        (name, usage["objects"], human_size(usage["used_bytes"]), shown_quota(usage), usage["evictions"])
         for name, usage in status["namespaces"].items()
     ]
-    print_table(("namespace", "objects", "used", "evictions"), rows)
+    print_table(("namespace", "objects", "used", "quota", "evictions"), rows)

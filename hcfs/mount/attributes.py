@@ -97,10 +97,7 @@ class AttributeChanges(Data):
         return self.getattr(version.ino)
 
     def _resize_lock(self, ino: int, changes: Changes) -> Blocking[Entry]:
-        lock_file = self.lock_files.get(ino)
-        if lock_file is None:
-            lock_file = self.lock_files[ino] = LockFile(self.store, ino)
-        lock_file.handles += 1
+        lock_file = self.lock_file(ino)
         return Blocking(lambda: self._resized_lock(lock_file, changes))
 
     def _resized_lock(self, lock_file: LockFile, changes: Changes) -> Entry:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from hcfs.errors import HcfsError
 from hcfs.store import Attributes, Pin, Staged, Store
+from hcfs.store.accounts import Account
 from hcfs.store.errors import NoSuchObject
 
 SUFFIX = b".lock"
@@ -26,12 +27,13 @@ class LockFile:
     What is written is seen by all processes at once and becomes the object's content when a writer closes.
     """
 
-    def __init__(self, store: Store, oid: int) -> None:
-        """NoSuchObject when the object is gone."""
+    def __init__(self, store: Store, oid: int, account: Account) -> None:
+        """account: that what is written counts for. NoSuchObject when the object is gone."""
         self._store = store
         self._mutex = threading.Lock()
         """Held across its own I/O; no other lock is taken before it, and calls that may not wait don't take it."""
         self._pin: Pin = store.pin(oid)
+        self._account = account
         self._namespace = store.namespace_of(oid)
         self._staged: Staged | None = None
         self.oid = oid
@@ -103,9 +105,11 @@ class LockFile:
         if self._staged is None:
             try:
                 self._staged = self._store.stage_in_place(self.oid)
+                self._store.assign(self._staged, self._account)
             except NoSuchObject:
                 # Unlinked: what is written now is for the open handles alone.
                 self._staged = self._store.stage(None, namespace=self._namespace, mode=0, uid=0, gid=0)
+                self._store.assign(self._staged, self._account)
                 self._staged.write(0, self._store.read(self._pin, 0, self._pin.size))
         return self._staged
 

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from hcfs.mount.answers import Caller, Entry
 from hcfs.mount.core import Core, Identity
 from hcfs.mount.versions import Fate, Version
-from hcfs.store import ROOT_ID, Kind
+from hcfs.store import ROOT_ID, Kind, Staged
 from hcfs.store.errors import NoSuchObject
 
 _TRIES = 4
@@ -81,7 +81,14 @@ class Lookup(Core):
         """A write-open of an object with several names made a version; this lookup, which the kernel repeats for it,
         says which name is meant."""
         staging = self.is_staging_name(parent, name)
-        return self.versions.bind(oid, who.process, parent, name, staging=staging)
+        version = self.versions.bind(oid, who.process, parent, name, staging=staging)
+        if version is not None:
+            self.charge_to_name(version.staged, parent, name)
+        return version
+
+    @abstractmethod
+    def charge_to_name(self, staged: Staged, parent: int, name: bytes) -> None:
+        """Let what is staged count for the quotas of a name."""
 
     def _dot(self, parent: int, name: bytes) -> Entry:
         ino = parent

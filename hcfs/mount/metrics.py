@@ -59,9 +59,14 @@ class _StatusCollector(Collector):
     def _namespaces(self) -> Iterable[Metric]:
         objects = GaugeMetricFamily("hcfs_namespace_objects", "Committed files.", labels=["namespace"])
         used = GaugeMetricFamily("hcfs_namespace_used_bytes", "Bytes that they occupy.", labels=["namespace"])
+        staged = GaugeMetricFamily("hcfs_namespace_staged_bytes", "Bytes being written.", labels=["namespace"])
+        quota = GaugeMetricFamily("hcfs_namespace_quota_bytes", "Most of used and staged.", labels=["namespace"])
         evictions = CounterMetricFamily("hcfs_namespace_evictions", "Files evicted.", labels=["namespace"])
         for name, usage in self._status["namespaces"].items():
             objects.add_metric([name], usage["objects"])
             used.add_metric([name], usage["used_bytes"])
+            staged.add_metric([name], usage["staged_bytes"])
+            if usage["quota_bytes"] is not None:
+                quota.add_metric([name], usage["quota_bytes"])
             evictions.add_metric([name], usage["evictions"])
-        yield from (objects, used, evictions)
+        yield from (objects, used, staged, quota, evictions)

@@ -90,6 +90,8 @@ class Names(AttributeChanges):
             self._refuse_own(parent, name, caller)
             version = self.versions.get(ino)
             if version is None or version.fate is Fate.PUBLISHED:
+                for _, former in self.store.names_of(ino):
+                    self.refuse_other_salt(parent, former, name)
                 self.store.link(ino, parent, name)
                 return self._made(ino, parent, name)
             return self._link_version(version, parent, name)
@@ -102,6 +104,7 @@ class Names(AttributeChanges):
         if self.store.namespace_of(parent) != self.store.namespace_of(version.parent):
             raise CallError(errno.EXDEV)
         base, (old_parent, old_name) = version.base, version.key
+        self.refuse_other_salt(parent, old_name, name)
         if not version.modified and base is not None:
             self.store.link(base, parent, name)
             return self._made(base, parent, name)

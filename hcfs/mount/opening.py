@@ -224,11 +224,17 @@ class Opening(Repeating):
     def _named_as_lock(self, ino: int) -> bool:
         return any(is_lock_name(name) for _, name in self.store.names_of(ino))
 
-    def _open_lock_file(self, ino: int, flags: int, writes: bool) -> Opened | Blocking[Opened]:
+    def lock_file(self, ino: int) -> LockFile:
+        """The lock file of an inode, with one handle more. Lock held."""
         lock_file = self.lock_files.get(ino)
         if lock_file is None:
-            lock_file = self.lock_files[ino] = LockFile(self.store, ino)
+            account = self.cache.account(self.store.namespace_of(ino), b"")
+            lock_file = self.lock_files[ino] = LockFile(self.store, ino, account)
         lock_file.handles += 1
+        return lock_file
+
+    def _open_lock_file(self, ino: int, flags: int, writes: bool) -> Opened | Blocking[Opened]:
+        lock_file = self.lock_file(ino)
         opened = Opened(self.handles.add(LockHandle(lock_file, writes)))
         if not flags & os.O_TRUNC or not lock_file.attributes().size:
             return opened

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from hcfs.cache.sizes import parse_size
 from hcfs.errors import UsageError
 
 KERNEL_WORDS = frozenset(
@@ -27,8 +28,6 @@ SMALLEST_MEMORY = 16 << 20
 
 _TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)?")
 _TIME_UNITS = {"ms": 0.001, None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SIZE = re.compile(r"([0-9]+)([KMGT]?)")
-_SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +151,10 @@ def part(name: str, value: object) -> float:
 
 def size(name: str, value: object) -> int:
     """`4096`, `64K`, `256M`, `1G` (powers of 1024). UsageError for anything else."""
-    match = _SIZE.fullmatch(str(value).upper())
-    if match is None or isinstance(value, bool):
+    nbytes = None if isinstance(value, bool) else parse_size(str(value))
+    if nbytes is None:
         raise UsageError(f"{_shown(name, value)} is not a size; write 64M, 256M or 1G")
-    return int(match[1]) * _SIZE_UNITS[match[2]]
+    return nbytes
 
 
 def _shown(name: str, value: object) -> str:

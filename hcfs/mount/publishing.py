@@ -31,7 +31,21 @@ class Publishing(Lookup):
         staging = bool(parent) and self.is_staging_name(parent, name)
         version = Version(staged, process, parent, name, staging=staging, created_at=self.clock())
         self.versions.add(version)
+        if parent:
+            self.charge_to_name(staged, parent, name)
         return version
+
+    def charge_to_name(self, staged: Staged, parent: int, name: bytes) -> None:
+        """Let what is staged count for the quotas that a file of this name counts for. QuotaExceeded, with nothing
+        changed, when it doesn't fit."""
+        namespace = self.store.namespace_of(parent)
+        self.store.assign(staged, self.cache.account(namespace, name))
+
+    def refuse_other_salt(self, parent: int, name: bytes, other: bytes) -> None:
+        """EXDEV for a name of a published file beside one of another salt that has a quota of its own: as between
+        projects of other filesystems' quotas, and mv then copies."""
+        if self.cache.quotas.differ(self.store.namespace_of(parent), name, other):
+            raise CallError(errno.EXDEV)
 
     def _stage_empty(self, parent: int, mode: int, uid: int, gid: int) -> Staged:
         return self.store.stage(None, namespace=self.store.namespace_of(parent), mode=mode, uid=uid, gid=gid)

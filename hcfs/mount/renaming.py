@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 
 from hcfs.mount.answers import Blocking, Caller, CallError
 from hcfs.mount.core import Identity
 from hcfs.mount.names import Names
 from hcfs.mount.versions import Fate, Name, Version
 from hcfs.store import Kind
+from hcfs.store.errors import QuotaExceeded
 
 NOREPLACE = 1
 """RENAME_NOREPLACE of renameat2(2); the other flags are refused."""
@@ -28,6 +30,10 @@ class Renaming(Names):
         """
         self.check_name(old_name)
         self.check_name(name)
+
+        def again() -> Blocking[None] | None:
+            return self.rename(old_parent, old_name, parent, name, flags, caller)
+
         if flags & ~NOREPLACE:
             raise CallError(errno.EINVAL)
         who = Identity(caller)
@@ -49,8 +55,22 @@ class Renaming(Names):
             self._refuse_directory(parent, name)
             if not version.writers and version.modified and not version.flushed:
                 return Blocking(lambda: self._settle_and_rename(version, (parent, name), flags, caller))
-            self._rename_version(version, (parent, name), target, replace=not flags & NOREPLACE)
+            try:
+                self._rename_version(version, (parent, name), target, replace=not flags & NOREPLACE)
+            except QuotaExceeded as error:
+                refused = error
+                return Blocking(lambda: self._rename_with_room(version, refused, (parent, name), again))
             return None
+
+    def _rename_with_room(
+        self, version: Version, refused: QuotaExceeded, new: Name, again: Callable[[], Blocking[None] | None]
+    ) -> None:
+        """The version comes to another salt, whose quota has no room for it yet. Blocks."""
+        if not self.cache.make_room_in_salt(version.staged.namespace, new[1], version.staged.charged):
+            raise refused
+        rest = again()
+        if rest is not None:
+            rest.run()
 
     def _settle_and_rename(self, version: Version, new: Name, flags: int, caller: Caller) -> None:
         self.settle_version(version)
@@ -76,6 +96,8 @@ class Renaming(Names):
                 raise CallError(errno.ENOTDIR)
             if replaced is not None and replaced != oid:
                 leftovers = self._leftovers_in(replaced)
+        else:
+            self.refuse_other_salt(new[0], old[1], new[1])
         taken = self.attributes_at(*new)
         self.store.rename(*old, *new, replace=replace)
         self.note_replaced(taken, *new)
@@ -92,6 +114,9 @@ class Renaming(Names):
         old = version.key
         staging = self.is_staging_name(*new)
         base = version.base
+        if not version.modified and base is not None:
+            self.refuse_other_salt(new[0], old[1], new[1])
+        self.charge_to_name(version.staged, *new)
         if not version.modified and base is not None:
             # Nothing of its own to publish: the object that it is a view of gets the new name.
             if self.store.lookup(*old) == base:

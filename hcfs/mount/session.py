@@ -98,6 +98,8 @@ class Session:
         self._fs.reap()
         if self._cache.over_high_watermark():
             await trio.to_thread.run_sync(self._cache.evict_to_watermark)
+        if self._cache.over_quota():
+            await trio.to_thread.run_sync(self._cache.evict_to_quotas)
         if self._store.checkpoint_due:
             await trio.to_thread.run_sync(self._store.checkpoint)
 

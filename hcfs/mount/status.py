@@ -141,7 +141,9 @@ class Report:
         return {
             "objects": usage.objects,
             "used_bytes": usage.used_bytes,
+            "staged_bytes": usage.staged_bytes,
             "quota_bytes": options.quota,
+            "salt_quota_bytes": options.salt_quota,
             "local_only": options.origin is None,
             "origin": options.origin,
             "write_policy": options.write_policy,

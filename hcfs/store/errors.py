@@ -107,6 +107,12 @@ class NoSpace(StoreError):
     errno = errno.ENOSPC
 
 
+class QuotaExceeded(StoreError):
+    """The object's owner has used up its quota, and nothing of its own could be evicted."""
+
+    errno = errno.EDQUOT
+
+
 class MetadataFull(NoSpace):
     """The metadata region, or the object limit, has no room and nothing could be evicted."""
 

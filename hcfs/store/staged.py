@@ -16,6 +16,7 @@ from threading import Condition, RLock
 from typing import NoReturn, Protocol
 
 from hcfs.device import BlockDevice, BufferPool, DeviceError
+from hcfs.store.accounts import UNACCOUNTED, Account
 from hcfs.store.attributes import Attributes, Extra
 from hcfs.store.counters import Counters
 from hcfs.store.errors import ObjectTooLarge, StagedFailed
@@ -53,9 +54,9 @@ class Room(Protocol):
 
     def read(self, pin: Pin, offset: int, length: int) -> memoryview: ...
 
-    def allocate(self, count: int, held: int, near: int | None) -> list[tuple[int, int]]: ...
+    def allocate(self, staged: Staged, count: int, near: int | None) -> list[tuple[int, int]]: ...
 
-    def give_back(self, runs: list[tuple[int, int]]) -> None: ...
+    def give_back(self, staged: Staged, runs: list[tuple[int, int]]) -> None: ...
 
     def reserve(self, staged: Staged, extents: tuple[Extent, ...], checksums: bytes) -> None: ...
 
@@ -109,6 +110,9 @@ class Staged(StagedAttributes):
         self._cache: dict[int, bytearray] = {}
         """blocks whose bytes are here, newer than on the device"""
         self._windows = Windows()
+        self.account: Account = UNACCOUNTED
+        self.charged = 0
+        """blocks that the account was charged with; guarded, as the account is, by the store's lock"""
         self._checksums = RunningChecksums(store.checksummer, oid)
         self._changes = 0
         self._sealed_at = -1
@@ -130,6 +134,11 @@ class Staged(StagedAttributes):
     def blocks_held(self) -> int:
         return self._windows.blocks
 
+    def charge(self, blocks: int) -> None:
+        """Blocks that came to the object, or below 0 that left it. The caller holds the store's lock."""
+        self.charged += blocks
+        self.account.charge(blocks)
+
     # --- state -----------------------------------------------------------------------------------------------------
 
     @property
@@ -145,8 +154,8 @@ class Staged(StagedAttributes):
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> int:
-        """Write all of `data`; its length. Blocks, also for room (eviction). Raises NoSpace, DeviceError,
-        ObjectTooLarge, StagedFailed; after any of them the object has failed for good."""
+        """Write all of `data`; its length. Blocks, also for room (eviction). Raises NoSpace, QuotaExceeded,
+        DeviceError, ObjectTooLarge, StagedFailed; after any of them the object has failed for good."""
         view = memoryview(data).cast("B")
         with self._operation():
             self._require_size(offset + len(view))
@@ -317,12 +326,12 @@ class Staged(StagedAttributes):
         near = self._windows.block_before(start)
         limit = self._windows.next_start(start)
         at = start
-        for block, count in self._store.allocate(end - start, self._windows.blocks, near):
+        for block, count in self._store.allocate(self, end - start, near):
             usable = count if limit is None else min(count, limit - at)
             with self._store.lock:
                 self._windows.add(at, block, usable)
                 if usable < count:
-                    self._store.give_back([(block + usable, count - usable)])
+                    self._store.give_back(self, [(block + usable, count - usable)])
             at += usable
 
     # --- reading own bytes -----------------------------------------------------------------------------------------
@@ -431,7 +440,7 @@ class Staged(StagedAttributes):
         """The written blocks as extents; what was allocated beyond them is given back."""
         with self._growth, self._store.lock:
             self._written.cut(-(-self.size // BLOCK))
-            self._store.give_back(self._windows.trim(self._written))
+            self._store.give_back(self, self._windows.trim(self._written))
             return self._windows.extents()
 
     # --- ending ----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import stat
 import time
 from dataclasses import replace
 
+from hcfs.store.accounts import Account
 from hcfs.store.attributes import NAME_MAX, Attributes, Extra, Kind, kind_of
 from hcfs.store.content import Content
 from hcfs.store.errors import (
@@ -15,6 +16,7 @@ from hcfs.store.errors import (
     NoSpace,
     NotPermitted,
     ObjectTooLarge,
+    QuotaExceeded,
     StagedFailed,
 )
 from hcfs.store.extents import EXTENT_BYTES, Extent, blocks_of
@@ -30,7 +32,9 @@ SEGMENT_BLOCKS = 1024
 """most blocks allocated ahead of a writer, 4 MiB: objects written side by side still get long runs"""
 LARGE_WRITE_BLOCKS = 256
 """a first write this long, the kernel's largest request, belongs to a large object"""
-
+AHEAD_SHARE = 16
+"""blocks are allocated ahead of a writer while its account may take so many times as many: what is ahead of several
+writers mustn't use up the quota that others of them need"""
 
 RECORD_MAX = MAX_PAYLOAD - (5 << 20)
 """bytes of an object's row, so that with all its names and extended attributes it fits a record and a page"""
@@ -99,29 +103,61 @@ class Staging(Names, Content):
 
     # --- what a staged object asks for -----------------------------------------------------------------------------
 
-    def allocate(self, count: int, held: int, near: int | None) -> list[tuple[int, int]]:
-        """Blocks for a staged object that holds `held`: (block, count) runs of at least `count` together, more than
-        that only as a single run; adjacent to block `near` where possible. Blocks while room is made. Raises
-        NoSpace."""
-        wanted = max(count, SEGMENT_BLOCKS if count >= LARGE_WRITE_BLOCKS else min(held, SEGMENT_BLOCKS))
+    def assign(self, staged: Staged, account: Account) -> None:
+        """Count a staged object's blocks for `account` from now on, as its name says whose it will be. Memory only.
+        Raises QuotaExceeded, with nothing changed, when they don't fit."""
+        with self.lock:
+            former, blocks = staged.account, staged.charged
+            if account == former:
+                return
+            former.charge(-blocks)
+            if blocks and account.allowance() < blocks:
+                former.charge(blocks)
+                raise QuotaExceeded(account.refusal(blocks))
+            account.charge(blocks)
+            staged.account = account
+
+    def allocate(self, staged: Staged, count: int, near: int | None) -> list[tuple[int, int]]:
+        """Blocks for a staged object: (block, count) runs of at least `count` together, more than that only as a single
+        run; adjacent to block `near` where possible. Blocks while room is made. Raises NoSpace, QuotaExceeded."""
+        ahead = SEGMENT_BLOCKS if count >= LARGE_WRITE_BLOCKS else min(staged.blocks_held, SEGMENT_BLOCKS)
+        wanted = max(count, ahead)
         while True:
             with self.lock:
                 self.require_writable()
-                runs = self._allocate(count, wanted, near)
+                account = staged.account
+                fits = account.allowance() >= count
+                runs = self._take(staged, count, wanted, near) if fits else None
                 if runs is not None:
                     return runs
                 pending = self.settling_blocks > 0
+            if not fits:
+                if not account.make_room(count):
+                    raise QuotaExceeded(account.refusal(count))
+                continue
             if pending:
                 self.commit()
                 with self.lock:
-                    runs = self._allocate(count, count, near)
+                    fits = staged.account.allowance() >= count
+                    runs = self._take(staged, count, count, near) if fits else None
                 if runs is not None:
                     return runs
+                if not fits:
+                    continue  # others of the owner took it meanwhile: no reason to evict elsewhere
             if self.make_room is None or not self.make_room(count):
                 raise NoSpace(
                     f"{self.device.name} is full: {count * BLOCK} bytes are wanted, {self.space.free * BLOCK}"
                     " are free and nothing can be evicted"
                 )
+
+    def _take(self, staged: Staged, count: int, wanted: int, near: int | None) -> list[tuple[int, int]] | None:
+        """Allocate, and charge the object's account, which has room for `count`."""
+        if wanted > count and staged.account.allowance() < AHEAD_SHARE * wanted:
+            wanted = count
+        runs = self._allocate(count, wanted, near)
+        if runs is not None:
+            staged.charge(sum(blocks for _, blocks in runs))
+        return runs
 
     def _allocate(self, count: int, wanted: int, near: int | None) -> list[tuple[int, int]] | None:
         space = self.space
@@ -139,9 +175,10 @@ class Staging(Names, Content):
             return space.stage(wanted)
         return space.stage(count)
 
-    def give_back(self, runs: list[tuple[int, int]]) -> None:
+    def give_back(self, staged: Staged, runs: list[tuple[int, int]]) -> None:
         """Free staged blocks that no record ever named. The caller holds the lock."""
         self.space.release(Share.STAGED, runs)
+        staged.charge(-sum(count for _, count in runs))
 
     def reserve(self, staged: Staged, extents: tuple[Extent, ...], checksums: bytes) -> None:
         """Keep metadata room for publishing; evicts for it if need be. Blocks. Raises MetadataFull, ReadOnlyStore."""
@@ -172,7 +209,7 @@ class Staging(Names, Content):
     def discard_staged(self, staged: Staged, runs: list[tuple[int, int]]) -> None:
         """A staged object was abandoned and is idle: its blocks and its id's slot are free. The caller holds the
         lock."""
-        self.give_back(runs)
+        self.give_back(staged, runs)
         self._end_staged(staged)
         if not staged.in_place:
             self.index.table.give_slot(self.slot_number(staged.id))
@@ -269,7 +306,9 @@ class Staging(Names, Content):
         )
 
     def _count_published(self, staged: Staged) -> None:
-        self.space.move(Share.STAGED, Share.USED, blocks_of(staged.sealed_extents))
+        blocks = blocks_of(staged.sealed_extents)
+        self.space.move(Share.STAGED, Share.USED, blocks)
+        staged.charge(-blocks)
         self._end_staged(staged)
         staged.end_published()
         self.counters.commits += 1

@@ -54,6 +54,7 @@ class Rig:
         """Store an object of so many blocks; its id."""
         directory = self.namespace(namespace)
         staged = self.store.stage(None, namespace=directory, mode=0o644, uid=0, gid=0)
+        self.store.assign(staged, self.cache.account(directory, name.encode()))
         try:
             for start in range(0, blocks, 256):
                 staged.write(start * BLOCK, name.encode()[:1] * (min(256, blocks - start) * BLOCK))
@@ -83,6 +84,7 @@ class Rig:
         counted = [self.cache.namespaces.usage(ns) for ns in self.cache.namespaces.names().values()]
         assert sum(count.used_bytes for count in counted) == usage.used
         assert sum(count.objects for count in counted) == usage.files
+        assert sum(count.staged_bytes for count in counted) == usage.staged
         assert usage.used + usage.free + usage.staged + usage.pending + usage.quarantined == usage.capacity
 
 

@@ -29,6 +29,9 @@ def test_defaults() -> None:
         ("staging_patterns", None, NamespaceOptions()),
         ("quota", "none", NamespaceOptions()),
         ("salt_quota", "none", NamespaceOptions()),
+        ("quota", "1G", NamespaceOptions(quota=1 << 30)),
+        ("quota", "0", NamespaceOptions(quota=0)),
+        ("salt_quota", "64m", NamespaceOptions(salt_quota=64 << 20)),
         ("origin", "none", NamespaceOptions()),
         ("write_policy", "none", NamespaceOptions()),
     ],
@@ -41,10 +44,12 @@ def test_what_is_set_is_what_is_read(option: str, value: str | None, expected: N
 
 
 REFUSED = {
-    ("quota", "1G"): "quota=1G can't be set: quotas of namespaces are not supported by this version of hcfs; leave it "
-    "out or give none",
-    ("salt_quota", "1G"): "salt_quota=1G can't be set: quotas of cache salts are not supported by this version of "
-    "hcfs; leave it out or give none",
+    ("quota", "much"): "quota=much can't be set: it isn't a size; give one such as 64M or 1G, or none",
+    ("quota", "-1"): "quota=-1 can't be set: it isn't a size; give one such as 64M or 1G, or none",
+    (
+        "salt_quota",
+        "9999999999T",
+    ): "salt_quota=9999999999T can't be set: it isn't a size; give one such as 64M or 1G, or none",
     ("origin", "s3://b"): "origin=s3://b can't be set: origins are not supported by this version of hcfs, every "
     "namespace is local only; leave it out or give none",
     ("write_policy", "write-back"): "write_policy=write-back can't be set: write policies need an origin, and origins "
@@ -81,7 +86,7 @@ def test_too_many_or_too_long_patterns_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "attributes", [{b"hcfs.quota": b"1073741824"}, {b"hcfs.compression": b"zstd"}, {b"hcfs.verify": b"\xff"}]
+    "attributes", [{b"hcfs.quota": b"?"}, {b"hcfs.compression": b"zstd"}, {b"hcfs.verify": b"\xff"}]
 )
 def test_what_a_later_version_wrote_is_not_ignored(attributes: dict[bytes, bytes]) -> None:
     with pytest.raises(UsageError):

@@ -27,7 +27,9 @@ COUNTERS = """
     lookups lookup_misses opens read_bytes written_bytes commits abandoned evictions evicted_bytes checksum_errors
     device_errors ingests uploads upload_failures
 """
-NAMESPACE_FIELDS = "objects used_bytes quota_bytes local_only origin write_policy evictions salts"
+NAMESPACE_FIELDS = (
+    "objects used_bytes staged_bytes quota_bytes salt_quota_bytes local_only origin write_policy evictions salts"
+)
 
 
 def failed(*words: str | Path, code: int = 1) -> str:
@@ -102,8 +104,8 @@ def test_a_namespace_made_by_mkdir_is_one(shared_mount: Mount, kv: Path) -> None
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--quota", "1G"], "not supported"),
-        (["--salt-quota", "1G"], "not supported"),
+        (["--quota", "1Q"], "is not a size"),
+        (["--salt-quota", "-1"], "is not a size"),
         (["--origin", "https://x.example/"], "not supported"),
         (["--write-policy", "write-back"], "not supported"),
         (["--verify", "never"], "read or open"),

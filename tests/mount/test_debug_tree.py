@@ -54,6 +54,7 @@ COUNTERS = {
     "copied_bytes",
 }
 NAMESPACE = {"objects", "used_bytes", "quota_bytes", "local_only", "origin", "write_policy", "evictions", "salts"}
+NAMESPACE |= {"staged_bytes", "salt_quota_bytes"}
 
 
 def test_status_has_every_field(make_mount: Callable[..., Mount]) -> None:
