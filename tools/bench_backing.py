@@ -89,9 +89,10 @@ class Backing:
     def __init__(self, stack: ExitStack, *, memory: bool, size: int, parent: Path | None = None) -> None:
         """memory: whether the device's file lies in memory or on the disk under `parent` (or the temporary directory).
         size: bytes."""
-        self.scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hcfs-bench-")))
+        prefix = f"hcfs-bench-{os.getpid()}-"
+        self.scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix)))
         place = Path("/dev/shm") if memory else parent or self.scratch
-        holder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hcfs-bench-", dir=place)))
+        holder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix, dir=place)))
         self.memory = memory
         self.size = size
         self.image = holder / "image"

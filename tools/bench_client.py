@@ -31,3 +31,8 @@ class Client:
         kept = self("drop", path=path)["resident"]
         if kept > 0.01:
             raise BenchError(f"{kept:.0%} of {path} stayed in the page cache")
+
+
+def object_path(directory: Path, number: int) -> str:
+    """Where the client stores an object of that number."""
+    return f"{directory}/bench-model@0x{number:08x}@0@{number:032x}.data"

@@ -33,19 +33,31 @@ class Spent:
     requests: Mapping[str, int]
 
     def costs(self, prefix: str, objects: int) -> dict[str, float]:
-        """Costs of moving so many objects, by name with unit. Counters that the daemon doesn't have are left out."""
+        """Costs of moving so many large objects, by name with unit. Counters that the daemon lacks are left out."""
         moved = (self.read + self.written) / MIB
-        found = {
-            f"{prefix} CPU ms/MiB": self.cpu_s * 1000 / moved,
-            f"{prefix} CPU us/object": self.cpu_s * 1e6 / objects,
-        }
+        found = {f"{prefix} CPU ms/MiB": self.cpu_s * 1000 / moved}
         if self.requests:
-            data = sum(self.requests.get(opcode, 0) for opcode in DATA)
-            found[f"{prefix} READ+WRITE/MiB"] = data / moved
-            found[f"{prefix} other requests/object"] = (sum(self.requests.values()) - data) / objects
+            found[f"{prefix} READ+WRITE/MiB"] = self._data / moved
+            found[f"{prefix} other requests/object"] = self._other / objects
         if self.copied >= 0:
             found[f"{prefix} copied MiB/MiB"] = self.copied / MIB / moved
         return found
+
+    def costs_per_object(self, prefix: str, objects: int) -> dict[str, float]:
+        """The same of small objects, whose number costs and not their length."""
+        found = {f"{prefix} CPU us/object": self.cpu_s * 1e6 / objects}
+        if self.requests:
+            found[f"{prefix} READ+WRITE/object"] = self._data / objects
+            found[f"{prefix} other requests/object"] = self._other / objects
+        return found
+
+    @property
+    def _data(self) -> int:
+        return sum(self.requests.get(opcode, 0) for opcode in DATA)
+
+    @property
+    def _other(self) -> int:
+        return sum(self.requests.values()) - self._data
 
 
 class Daemon:

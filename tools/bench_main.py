@@ -18,6 +18,12 @@ from bench_backing import BenchError
 
 COMMANDS = {
     "l2": "LMCache's `lmcache bench l2`: the device's limit, ext4, raw_block, hcfs",
+    "small": "stores and loads of small objects a second",
+    "lookups": "present and absent names a second",
+    "commit": "the latency of one store against one raw write",
+    "reads": "buffered reads of a large file, cold and warm",
+    "layout": "what was written in parallel, read back",
+    "mount": "mounting, unmounting, mounting after a kill",
 }
 """Each is a module bench_NAME with arguments(parser), run(args), which returns what --json prints, and text(result)."""
 

@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+FEWEST = 5
+"""rounds from which on an interval says something"""
+
 Measures = Mapping[str, float]
 """Value by name; the unit is the name's last word."""
 Candidate = Callable[[], Measures]
@@ -25,6 +28,8 @@ class Case:
     """measures that must be steady before it ends"""
     base: str = "ext4"
     """the candidate to which ratios are formed; others needn't have its measures"""
+    bases: Mapping[str, str] = field(default_factory=dict)
+    """other bases, by measure"""
     remarks: list[str] = field(default_factory=list)
 
 
@@ -42,7 +47,7 @@ class Limits:
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """The narrowest pair of values of the sample, equally far from its ends, between which the true median lies with a
     probability of at least 90 %, whatever the distribution (binomial order statistics); lowest and highest of fewer
-    than 5 values, which promise less."""
+    than FEWEST values, which promise less."""
     ordered = sorted(values)
     count, outside = len(ordered), 0
     while 1 - 2 * sum(math.comb(count, k) for k in range(outside + 2)) / 2**count >= 0.9:
@@ -86,19 +91,21 @@ def compare(case: Case, limits: Limits, budget_s: float, note: Callable[[str], N
 
 
 def _result(case: Case, samples: dict[str, dict[str, list[float]]], rounds: int, limits: Limits) -> dict[str, Any]:
-    base = samples[case.base]
     table: dict[str, dict[str, Any]] = {}
     reaches = [0.0]
     for name, measures in samples.items():
         for what, values in measures.items():
             entry = summary(values)
-            if name != case.base and what in base and all(base[what]):
-                entry["ratio"] = summary([value / other for value, other in zip(values, base[what], strict=True)])
+            base = case.bases.get(what, case.base)
+            others = samples[base].get(what, ())
+            if name != base and others and all(others):
+                entry["base"] = base
+                entry["ratio"] = summary([value / other for value, other in zip(values, others, strict=True)])
                 if what in case.judged:
                     reaches.append(reach(entry["ratio"]))
             table.setdefault(what, {})[name] = entry
     worst = max(reaches)
-    steady = rounds >= 5 and worst <= limits.spread
+    steady = rounds >= FEWEST and worst <= limits.spread
     return {
         "case": case.title,
         "base": case.base,
@@ -113,12 +120,10 @@ def _result(case: Case, samples: dict[str, dict[str, list[float]]], rounds: int,
 
 def text(result: Mapping[str, Any]) -> str:
     """A case as lines for people."""
+    known = f"ratios are known to ±{result['reach']:.0%}" if result["rounds"] >= FEWEST else "how well isn't known"
     state = "steady" if result["steady"] else "NOT STEADY"
     lines = [
-        (
-            f"{result['case']}: {result['rounds']} rounds, {state} (ratios are known to ±{result['reach']:.0%}; "
-            f"ended by {result['ended_by']})"
-        ),
+        (f"{result['case']}: {result['rounds']} rounds, {state} ({known}; ended by {result['ended_by']})"),
         *(f"  {remark}" for remark in result["remarks"]),
     ]
     width = max(len(name) for candidates in result["measures"].values() for name in candidates)
@@ -128,7 +133,7 @@ def text(result: Mapping[str, Any]) -> str:
             shown = f"    {name:{width}s} {_number(entry['median']):>9s}  ({_range(entry)})"
             if "ratio" in entry:
                 ratio = entry["ratio"]
-                shown += f"   x {result['base']} {ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
+                shown += f"   x {entry['base']} {ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
             lines.append(shown)
     return "\n".join(lines)
 

@@ -49,7 +49,7 @@ class Session:
         self.args = args
         self.quick: bool = args.quick
         self.direct_names = {True: "O_DIRECT", False: "buffered"}
-        size = size_in_bytes("256M" if args.quick else args.device)
+        size = size_in_bytes("128M" if args.quick else args.device)
         self.backing = Backing(stack, memory=args.backing == "memory", size=size, parent=args.directory)
         self.client = Client(self.backing.scratch)
         self.hcfs = hcfs_candidates(args.plane, args.options)
