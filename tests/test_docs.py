@@ -17,6 +17,7 @@ from typing import Any
 import click
 import pytest
 from harness.mounts import Mount
+from harness.weights import safetensors, write_model
 
 from hcfs.cli import run
 from hcfs.lmcache.config import adapter_spec
@@ -93,6 +94,30 @@ def test_the_readme_session_runs(make_loop: Callable[..., Path], tmp_path: Path)
 def test_the_adapter_in_the_clients_page() -> None:
     (shown,) = blocks(ROOT / "docs" / "clients.md", "json")
     assert json.loads(shown) == adapter_spec("/mnt/hc", "kv")
+
+
+def test_the_examples_of_the_weights_page(shared_mount: Mount, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    models = shared_mount.ns("models")
+    names = ["lm_head.weight", "model.layers.10.w", "model.layers.2.w", "model.embed_tokens.weight"]
+    parts = [
+        {name: ("F32", [2], bytes(8)) for name in names[:2]},
+        {name: ("BF16", [4], bytes(8)) for name in names[2:]},
+    ]
+    write_model(models / "llama", parts)
+    (models / "broken.safetensors").write_bytes(safetensors(parts[0])[:-1])
+    examples = blocks(ROOT / "docs" / "weights.md", "python")
+    assert len(examples) == 2
+    for example in examples:
+        exec(example.replace("/mnt/hc", str(shared_mount.dir)), {})
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split(" ")[0] for line in printed[:4]] == names[::-1]
+    assert printed[4:9] == ["embeddings 1 tensors", "model.layers.2 1 tensors", "model.layers.10 1 tensors",
+                            "head 1 tensors", "32"]  # fmt: skip
+    shown = re.findall(r"# (/mnt/hc.*)$", examples[1], re.MULTILINE)
+    assert re.fullmatch(
+        re.escape(shown[0]).replace(re.escape("(...)"), r"\(.*\)"), printed[9].replace(str(shared_mount.dir), "/mnt/hc")
+    )
 
 
 def table(page: str, *heads: str) -> list[list[str]]:

@@ -21,6 +21,7 @@ _MODULES = {
     "inspect": "hcfs.cli.inspect",
     "keys": "hcfs.cli.keys",
     "lmcache-config": "hcfs.cli.lmcache_config",
+    "weights": "hcfs.cli.weights",
 }
 
 
