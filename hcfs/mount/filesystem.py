@@ -97,10 +97,10 @@ class Filesystem(Xattrs):
         if self._is_virtual(ino):
             tree = self._tree()
             parent = tree.lookup(ino, b"..") or ROOT_ID
-            return Opened(self.handles.add(DirectoryHandle(ino, parent, tree.entries(ino), None)))
+            return Opened(self.handles.add(DirectoryHandle(ino, parent, tree.entries(ino))))
         opened = super().opendir(ino, caller)
         if ino == ROOT_ID and self.virtual is not None:
-            self.handles.directory(opened.handle).entries.append((NAME, self.virtual.root))
+            self.handles.directory(opened.handle).fixed.append((NAME, self.virtual.root))
         return opened
 
     def mkdir(self, parent: int, name: bytes, mode: int, caller: Caller) -> Entry:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import itertools
+from collections.abc import Callable, Iterator
 
 from hcfs.mount.answers import CallError
 from hcfs.mount.lockfiles import LockFile
 from hcfs.mount.versions import Version
-from hcfs.store import Pin
+from hcfs.store import Listing, Pin
 
 
 class ObjectHandle:
@@ -55,15 +56,50 @@ class VirtualHandle:
 
 
 class DirectoryHandle:
-    """A directory's entries, name and inode, as they were when it was opened: a listing skips and repeats none. What
-    each is, is looked up when it is read. A pin lets the directory be asked for after its removal."""
+    """A directory's entries: those that are known by inode when it is opened, then the names of committed objects,
+    taken piece by piece as the listing comes to them: a directory of a million names isn't copied at once, and one that
+    is opened for another purpose not at all. A name that is there all the while is met exactly once. What each is, is
+    looked up when it is read. A pin lets the directory be asked for after its removal."""
 
-    __slots__ = ("entries", "ino", "pin")
+    __slots__ = ("_known", "_listing", "_names", "_start", "fixed", "ino", "pin")
 
-    def __init__(self, ino: int, parent: int, entries: list[tuple[bytes, int]], pin: Pin | None) -> None:
+    def __init__(
+        self,
+        ino: int,
+        parent: int,
+        fixed: list[tuple[bytes, int]],
+        pin: Pin | None = None,
+        listing: Callable[[], Listing] | None = None,
+    ) -> None:
+        """fixed: (name, inode). listing: begins one of the other names."""
         self.ino = ino
-        self.entries = [(b".", ino), (b"..", parent), *entries]
+        self.fixed = [(b".", ino), (b"..", parent), *fixed]
         self.pin = pin
+        self._start = listing
+        self._listing: Listing | None = None
+        self._names: list[bytes] = []
+        """as far as they were taken: positions behind the fixed ones count in here"""
+        self._known: set[bytes] = set()
+
+    def entries(self, start: int) -> Iterator[tuple[bytes, int, int]]:
+        """(name, inode, position after it) from a position on; inode 0: whatever the name leads to. From 0 on it is a
+        new listing, as rewinddir asks for it."""
+        if self._start is not None and (start == 0 or self._listing is None):
+            self._listing, self._names = self._start(), []
+            self._known = {name for name, _ in self.fixed}
+        for position in range(start, len(self.fixed)):
+            yield *self.fixed[position], position + 1
+        at = max(start - len(self.fixed), 0)
+        while True:
+            while at < len(self._names):
+                name = self._names[at]
+                at += 1
+                if name not in self._known:
+                    yield name, 0, len(self.fixed) + at
+            more = self._listing.more() if self._listing is not None else []
+            if not more:
+                return
+            self._names += more
 
 
 Handle = ObjectHandle | VersionHandle | LockHandle | VirtualHandle | DirectoryHandle

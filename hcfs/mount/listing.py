@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import Caller, Entry, Opened, Space
@@ -12,6 +13,7 @@ from hcfs.mount.renaming import Renaming
 from hcfs.mount.versions import Fate
 from hcfs.mount.virtual import VIRTUAL
 from hcfs.store import BLOCK, Kind
+from hcfs.store.errors import NoSuchObject
 
 LISTED_TIMEOUT = 5.0
 """Seconds for which the kernel may answer for what it learned from a listing. Listing everything mustn't protect
@@ -22,46 +24,46 @@ class Listing(Renaming):
     """All from memory."""
 
     def opendir(self, ino: int, caller: Caller) -> Opened:
-        """Open a directory: its committed names, and the caller's own versions that aren't under staging names."""
+        """Open a directory for listing: its committed names, and the caller's own versions that aren't under staging
+        names."""
         who = Identity(caller)
         with self.lock:
             pin, parent = self.store.pin(ino), self.store.parent_of(ino)
-            names = self.store.list_directory(ino)
-            versions = self.versions.in_directory(ino)
-            own = {
-                version.name: version.ino
-                for version in versions
+            own = [
+                (version.name, version.ino)
+                for version in self.versions.in_directory(ino)
                 if not version.staging and version.owner is not None and version.owner == who.process
-            }
-        entries = [(name, own.pop(name, oid)) for name, oid in names] if own else names
-        return Opened(self.handles.add(DirectoryHandle(ino, parent, [*entries, *own.items()], pin)))
+            ]
+        return Opened(self.handles.add(DirectoryHandle(ino, parent, own, pin, partial(self.store.listing, ino))))
 
     def readdir(self, number: int, start: int) -> Iterator[tuple[bytes, Entry, int]]:
         """Name, entry and position after it, from position `start` on; what was removed since is left out.
 
         The kernel takes each entry for the answer to a lookup, so each says what its name leads to now."""
         handle = self.handles.directory(number)
-        for position in range(start, len(handle.entries)):
-            name, ino = handle.entries[position]
-            try:
+        try:
+            for name, ino, position in handle.entries(start):
                 entry = self._listed(handle.ino, name, ino)
-            except HcfsError:
-                continue
-            if entry is not None:
-                yield name, entry, position + 1
+                if entry is not None:
+                    yield name, entry, position
+        except NoSuchObject:
+            return  # a directory that was removed is empty
 
     def _listed(self, directory: int, name: bytes, ino: int) -> Entry | None:
-        if name in (b".", b"..") or ino >= VIRTUAL:
-            return self.getattr(ino)
-        with self.lock:
-            version = self.versions.get(ino)
-            if version is not None and version.fate is Fate.STAGED and version.key == (directory, name):
-                return self.version_entry(version)
-            oid = self.store.lookup(directory, name)
-            if oid is None:
-                return None
-            attributes = self.object_attributes(oid)
-            fleeting = bool(self.versions.of_name(directory, name))
+        try:
+            if name in (b".", b"..") or ino >= VIRTUAL:
+                return self.getattr(ino)
+            with self.lock:
+                version = self.versions.get(ino)
+                if version is not None and version.fate is Fate.STAGED and version.key == (directory, name):
+                    return self.version_entry(version)
+                oid = self.store.lookup(directory, name)
+                if oid is None:
+                    return None
+                attributes = self.object_attributes(oid)
+                fleeting = bool(self.versions.of_name(directory, name))
+        except HcfsError:
+            return None
         entry = self.object_entry(attributes, fleeting)
         if attributes.kind is Kind.DIRECTORY or entry.entry_timeout <= LISTED_TIMEOUT:
             return entry

@@ -7,6 +7,7 @@ from hcfs.store.attributes import NAME_MAX, ROOT_ID, Attributes, Kind
 from hcfs.store.core import Observer
 from hcfs.store.extents import Extent
 from hcfs.store.mkfs import format_device, plan
+from hcfs.store.names import Listing
 from hcfs.store.pins import Pin
 from hcfs.store.quarantine import Quarantined
 from hcfs.store.recovery import UnrecoveredStore
@@ -22,6 +23,7 @@ __all__ = [
     "Attributes",
     "Extent",
     "Kind",
+    "Listing",
     "Observer",
     "Pin",
     "Quarantined",

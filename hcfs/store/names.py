@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import stat
+import threading
+from collections.abc import Iterator
 
 from hcfs.store.attributes import NAME_MAX, ROOT_ID, Extra, Flags, Kind, is_name, kind_of
+from hcfs.store.entries import parts_of
 from hcfs.store.errors import (
     AcrossNamespaces,
     DirectoryIntoItself,
@@ -21,7 +24,7 @@ from hcfs.store.errors import (
 from hcfs.store.items import Transaction
 from hcfs.store.object_metadata import ObjectMetadata
 from hcfs.store.table import ROW_BYTES, Row
-from hcfs.store.tree import ROOT_SLOT
+from hcfs.store.tree import ROOT_SLOT, Tree
 
 LINK_MAX = 4000
 """names of one object: with the longest names they take 4 MiB of a checkpoint's page, or of the record that drops it"""
@@ -33,6 +36,29 @@ def check_name(name: bytes) -> None:
         raise NameTooLong(f"a name of {len(name)} bytes is too long: at most {NAME_MAX} bytes a component")
     if not is_name(name):
         raise InvalidName(f"{name!r} can't be a name")
+
+
+class Listing:
+    """The names in one directory, in pieces that are each taken while others wait for a moment. A name that is there
+    from the first piece to the last comes exactly once. Used by one thread at a time."""
+
+    def __init__(self, lock: threading.RLock, tree: Tree, slot: int) -> None:
+        self._lock = lock
+        self._tree = tree
+        self._slot = slot
+        self._parts: Iterator[dict[bytes, int]] | None = None
+
+    def more(self) -> list[bytes]:
+        """The next names, some thousands at most; none at the end. Memory only."""
+        with self._lock:
+            if self._parts is None:
+                # From here on the parts themselves are held: where the directory is removed they are empty, and where
+                # it becomes one with many entries, this one was taken whole.
+                self._parts = iter(parts_of(self._tree.children.get(self._slot, {})))
+            for part in self._parts:
+                if part:
+                    return list(part)
+        return []
 
 
 class Names(ObjectMetadata):
@@ -55,11 +81,17 @@ class Names(ObjectMetadata):
             return bool(slot) and (oid == ROOT_ID or bool(self.index.tree.names(slot)))
 
     def list_directory(self, oid: int) -> list[tuple[bytes, int]]:
-        """(name, id) of each entry, in the order they were made: a snapshot."""
+        """(name, id) of each entry: a snapshot. Everybody waits meanwhile, 0.1 s for a million entries: `listing` is
+        for directories that may have many."""
         with self.lock:
             children = self.index.tree.children.get(self._directory(oid), {})
             ids = self.index.table.id
             return [(name, ids[slot]) for name, slot in children.items()]
+
+    def listing(self, oid: int) -> Listing:
+        """The names in a directory, as they are when they are asked for. Raises NoSuchObject, NotADirectory."""
+        with self.lock:
+            return Listing(self.lock, self.index.tree, self._directory(oid))
 
     def entry_count(self, oid: int) -> int:
         """How many entries a directory has."""

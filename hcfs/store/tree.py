@@ -6,6 +6,7 @@ import stat
 from array import array
 
 from hcfs.store.attributes import ENTRY_BYTES, ROOT_ID, SLOT_MASK
+from hcfs.store.entries import MANY, Entries, ManyEntries
 from hcfs.store.table import Table
 
 ROOT_SLOT = ROOT_ID & SLOT_MASK
@@ -19,8 +20,8 @@ class Tree:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self.children: dict[int, dict[bytes, int]] = {}
-        """entries by the directory's slot, in the order they were made"""
+        self.children: dict[int, Entries] = {}
+        """entries by the directory's slot"""
         self.parent = array("I", [0])
         """slot of the directory of the first name; 0: the object has no name"""
         self.name: list[bytes | None] = [None]
@@ -58,7 +59,9 @@ class Tree:
 
     def add(self, parent: int, name: bytes, slot: int) -> None:
         """Let a name lead to a slot; a former holder of the name loses it."""
-        children = self.children.setdefault(parent, {})
+        children = self.children.get(parent)
+        if children is None:
+            children = self.children[parent] = {}
         former = children.get(name, 0)
         if former == slot:
             return
@@ -66,6 +69,8 @@ class Tree:
             self.remove(parent, name)
         self._grow(max(slot, parent) + 1)
         children[name] = slot
+        if len(children) > MANY and isinstance(children, dict):
+            self.children[parent] = ManyEntries(children)
         if not self.parent[slot]:
             self.parent[slot] = parent
             self.name[slot] = name
