@@ -1,7 +1,8 @@
 """The store's state and what all its parts share: the lock, transactions, pins, freed extents.
 
-Locks: `lock` guards everything in memory and is never held across I/O; `commit_lock` serialises writers of the log and
-is taken before it. Nothing here waits while it holds `lock`."""
+Locks: `lock` guards everything in memory and is never held across I/O; `commit_lock` serialises writers of the current
+log and is taken before it; `checkpoint_lock` is taken before both, by whoever writes the other region. Nothing here
+waits while it holds `lock`."""
 
 from __future__ import annotations
 
@@ -77,6 +78,7 @@ class Core:
         self.on_pending: Callable[[], None] | None = None
         """called, under the lock, when a change waits for a commit and none did before; must only signal"""
         self.lock = threading.RLock()
+        self.checkpoint_lock = threading.Lock()
         self.commit_lock = threading.Lock()
         self.writer = writer
         self.region = region

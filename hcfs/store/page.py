@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from hcfs.store.attributes import SLOT_MASK, Extra, is_name
@@ -29,6 +29,30 @@ class Placed:
     oid: int
     generation: int
     offset: int
+
+
+class Placements:
+    """Where on the device the checksums of objects stand: columns, since an object each would be for the garbage
+    collector to follow."""
+
+    def __init__(self) -> None:
+        self._slots = array("I")
+        self._oids = array("Q")
+        self._generations = array("Q")
+        self._offsets = array("Q")
+
+    def add(self, placed: list[Placed], payload_at: int) -> None:
+        """Note those of a page whose payload starts at a device offset."""
+        self._slots.extend(p.slot for p in placed)
+        self._oids.extend(p.oid for p in placed)
+        self._generations.extend(p.generation for p in placed)
+        self._offsets.extend(payload_at + p.offset for p in placed)
+
+    def pieces(self) -> Iterator[Iterator[tuple[int, int, int, int]]]:
+        """(slot, oid, generation, device offset) each, in pieces of a page's rows."""
+        columns = (self._slots, self._oids, self._generations, self._offsets)
+        for first in range(0, len(self._slots), PAGE_ROWS):
+            yield zip(*(column[first : first + PAGE_ROWS] for column in columns), strict=True)
 
 
 @dataclass(slots=True)

@@ -337,18 +337,69 @@ def test_changes_during_a_checkpoint_are_in_it_and_in_its_log(store: Store, watc
     assert writing.wait(20)
     put(store, b"during", content(1, 3 * GRANULE))
     store.unlink(namespace(store), b"before")
-    committing = in_thread(store.commit)
-    with pytest.raises(StillRunning):
-        committing.result(0.05)
+    assert not store.commit_lock.locked()
+    store.commit()
+    crashed = again(store)
+    assert tree_of(crashed) == tree_of(store)
+    put(store, b"later", content(3, GRANULE))
     go_on.set()
     checkpoint.result(20)
-    committing.result(20)
     put(store, b"after", content(2, GRANULE))
     store.commit()
     check_space(store)
     found = again(store)
     assert tree_of(found) == tree_of(store)
-    assert sorted(name for name, _ in found.list_directory(namespace(found))) == [b"after", b"during"]
+    assert sorted(name for name, _ in found.list_directory(namespace(found))) == [b"after", b"during", b"later"]
+
+
+def test_a_commit_waits_for_a_checkpoint_only_where_the_log_is_full(store: Store, watched: Watched) -> None:
+    writing, go_on = threading.Event(), threading.Event()
+
+    def hook(operation: str, offset: int, length: int) -> None:
+        if operation == "write" and place(store, offset) == "region 1" and not writing.is_set():
+            writing.set()
+            assert go_on.wait(20)
+
+    watched.hooks.append(hook)
+    checkpoint = in_thread(store.checkpoint)
+    assert writing.wait(20)
+    fill_log(store)
+    put(store, b"a", content(0, GRANULE))
+    store.set_xattr(namespace(store), b"user.big", bytes(65_000))
+    committing = in_thread(store.commit)
+    with pytest.raises(StillRunning):
+        committing.result(0.05)
+    assert store.commit_pending()
+    go_on.set()
+    checkpoint.result(20)
+    committing.result(20)
+    assert not store.commit_pending()
+    found = again(store)
+    assert (found.state, tree_of(found)) == ("ok", tree_of(store))
+
+
+def test_a_checkpoint_ends_where_a_commit_fails(store: Store, watched: Watched) -> None:
+    """Nothing is written after a failure: the region that was being written doesn't become the current one."""
+    put(store, b"durable", b"1")
+    store.commit()
+    expected, failed = tree_of(store), threading.Event()
+
+    def hook(operation: str, offset: int, length: int) -> None:
+        if operation == "write" and place(store, offset) == "region 1" and not failed.is_set():
+            failed.set()
+            put(store, b"lost", b"2")
+            watched.hooks.append(Fault("flush", times=1))
+            with pytest.raises(DeviceError):
+                store.commit()
+
+    watched.hooks.append(hook)
+    with pytest.raises(ReadOnlyStore):
+        store.checkpoint()
+    assert (store.state, store.counters.checkpoints, store.region) == ("read-only", 0, 0)
+    assert "header 1" not in order(store, watched)
+    found = again(store)
+    assert found.state == "ok"
+    assert expected.items() <= tree_of(found).items()
 
 
 @pytest.mark.parametrize("seed", range(3))

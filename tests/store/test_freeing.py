@@ -50,13 +50,20 @@ class Guard:
         """After each commit, whoever asks for it: what the next mount would find."""
         commit, checkpoint = store._commit, store._checkpoint
 
-        def note(call: Callable[[], None]) -> None:
-            call()
-            table = store.index.table
-            self.durable = {e.block + i for slot in table.slots() for e in table.extents(slot) for i in range(e.count)}
+        def noted(call: Callable[..., bool | None]) -> Callable[..., bool | None]:
+            def wrapped(*args: object, **kwargs: object) -> bool | None:
+                done = call(*args, **kwargs)
+                if done is not False:
+                    table = store.index.table
+                    self.durable = {
+                        e.block + i for slot in table.slots() for e in table.extents(slot) for i in range(e.count)
+                    }
+                return done
 
-        store._commit = lambda: note(commit)  # type: ignore[method-assign]
-        store._checkpoint = lambda read_table: note(lambda: checkpoint(read_table))  # type: ignore[method-assign]
+            return wrapped
+
+        store._commit = noted(commit)  # type: ignore[method-assign, assignment]
+        store._checkpoint = noted(checkpoint)  # type: ignore[method-assign, assignment]
 
     def pin(self, pin: Pin) -> None:
         for extent in pin.extents:
