@@ -40,7 +40,7 @@ def read_fd(fd: int, chance: random.Random, way: str | None = None) -> bytes:
     if way == "pieces":
         starts = list(range(0, size, 70_000))
         chance.shuffle(starts)
-        pieces = {start: os.pread(fd, min(70_000, size - start), start) for start in starts}
+        pieces = {start: _piece(fd, start, min(70_000, size - start)) for start in starts}
         return b"".join(pieces[start] for start in sorted(pieces))
     if way in ("sendfile", "copy"):
         return _through_a_file(fd, size, way)
@@ -58,6 +58,16 @@ def read_fd(fd: int, chance: random.Random, way: str | None = None) -> bytes:
     while part := os.pread(fd, 1 << 20, at):
         parts.append(part)
         at += len(part)
+    return b"".join(parts)
+
+
+def _piece(fd: int, start: int, length: int) -> bytes:
+    """That many bytes, as far as there are any: one call may end before the first page that can't be read, and only the
+    next one says so."""
+    parts = []
+    while length and (part := os.pread(fd, length, start)):
+        parts.append(part)
+        start, length = start + len(part), length - len(part)
     return b"".join(parts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from harness import snapshots, workloads
@@ -37,6 +37,8 @@ class Place:
     """whether fsck must see it"""
     older: bool = False
     """whether the paths may be as they were before, or absent, instead of refused"""
+    position: int = 0
+    """of a granule: which byte of its object is the first here"""
 
 
 @dataclass(slots=True)
@@ -66,10 +68,12 @@ class Victim:
         return kinds
 
 
-def make_victim(seed: int) -> Victim:
-    """Two checkpoints, six batches behind the second, files of one block to several granules, blocks used twice."""
+def make_victim(seed: int, *, base: bytes | None = None, more: Sequence[int] = ()) -> Victim:
+    """Two checkpoints, six batches behind the second, files of one block to several granules, blocks used twice.
+
+    base: an image of `workloads.base_image`. more: sizes of further files, in bytes."""
     chance = random.Random(seed)
-    device = RecordingDevice.over(workloads.base_image())
+    device = RecordingDevice.over(workloads.base_image() if base is None else base)
     session = Session(workloads.open_store(device), chance)
     versions: dict[bytes, set[bytes]] = {}
     latest: dict[bytes, bytes] = {}
@@ -85,6 +89,8 @@ def make_victim(seed: int) -> Victim:
     sizes = (1, 4095, 4096, 9000, 66_000, 200_000)
     for number in range(8):
         put(b"kv/d1/old%d" % number, chance.choice(sizes))
+    for number, size in enumerate(more):
+        put(b"kv/d2/more%d" % number, size)
     session.link(b"kv/d1/old0", b"kv/d2/linked")
     session.setxattr(b"kv/d1/old1", 300)
     session.checkpoint()
@@ -154,7 +160,7 @@ def _map(store: Store, device: RecordingDevice, batches: list[tuple[int, int, by
             start, end = extent.block * BLOCK, (extent.block + extent.count) * BLOCK
             used.append((start, end))
             stop = start + min(end - start, attributes.size - extent.logical * BLOCK)
-            places.append(Place("granule", start, stop, paths))
+            places.append(Place("granule", start, stop, paths, position=extent.logical * BLOCK))
             if stop < end:
                 places.append(Place("padding of a granule", stop, end, detected=False))
     for block, count in store.space.allocator.free_runs():

@@ -33,10 +33,10 @@ def open_store(device: BlockDevice) -> Store:
     return UnrecoveredStore.open(device, BufferPool(4 << 20)).recover()
 
 
-def base_image() -> bytes:
+def base_image(*, size: int = SIZE, granule: int = GRANULE, max_objects: int = 64) -> bytes:
     """A store with the two files and their directories, all durable."""
-    device = MemoryDevice(SIZE)
-    format_device(device, granule=GRANULE, max_objects=64, uuid=STORE_UUID)
+    device = MemoryDevice(size)
+    format_device(device, granule=granule, max_objects=max_objects, uuid=STORE_UUID)
     session = Session(open_store(device), random.Random(0))
     session.store.mkdir(ROOT_ID, b"kv", 0o755, 0, 0)
     for name in (b"d1", b"d2", b"d1/e"):
