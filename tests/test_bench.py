@@ -7,6 +7,8 @@ import importlib.util
 import itertools
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -22,6 +24,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
+import bench_main
 import bench_rounds
 
 TOOLS = Path(bench_rounds.__file__).parent
@@ -168,6 +171,17 @@ def test_what_is_missing_is_named(environment: dict[str, str], tmp_path: Path) -
         _, complaint = tool.communicate(timeout=60)
     assert tool.returncode == 1
     assert complaint.splitlines()[-1] == ("tools/bench commit: gcc isn't installed: run tools/setup --with-bench")
+
+
+def test_the_commands_in_the_documentation() -> None:
+    """They are all there, and the examples are understood."""
+    page = (TOOLS.parent / "docs" / "benchmarks.md").read_text()
+    shown = re.findall(r"^\| `tools/bench (\w+)` \|", page, re.MULTILINE)
+    assert shown == [*bench_main.COMMANDS, "scale"]
+    examples = re.findall(r"^tools/bench (.*?)(?: > .*)?$", page, re.MULTILINE)
+    assert len(examples) > 2
+    for example in examples:
+        bench_main.parser().parse_args(shlex.split(example))
 
 
 class TestRounds:

@@ -21,6 +21,9 @@ HCFS = [sys.executable, "-m", "hcfs"]
 PLANES = {"auto": "", "plain": "data_plane=off", "threads": "data_plane=on"}
 """What a choice of data plane is called on the command line, and as a mount option."""
 
+PATIENCE_S = 600
+"""for one command"""
+
 MIB = 1 << 20
 UNITS = {"K": 1 << 10, "M": MIB, "G": 1 << 30}
 
@@ -40,16 +43,23 @@ def run(*words: object, feed: str | None = None) -> str:
 
     It has a session of its own: a Ctrl-C ends what takes things down here, and not half of what is being set up."""
     command = [str(word) for word in words]
+    shown = " ".join(command)[:500]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, input=feed, env=environment(), start_new_session=True
+            command,
+            capture_output=True,
+            text=True,
+            input=feed,
+            env=environment(),
+            start_new_session=True,
+            timeout=PATIENCE_S,
         )
+    except subprocess.TimeoutExpired:
+        raise BenchError(f"{shown} took longer than {PATIENCE_S} s: does the mount hang?") from None
     except FileNotFoundError:
         raise BenchError(f"{command[0]} isn't installed: run tools/setup --with-bench") from None
     if done.returncode:
-        raise BenchError(
-            f"{' '.join(command)[:500]} ended with {done.returncode}: {(done.stderr or done.stdout)[-2000:]}"
-        )
+        raise BenchError(f"{shown} ended with {done.returncode}: {(done.stderr or done.stdout)[-2000:]}")
     return done.stdout
 
 

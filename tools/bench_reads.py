@@ -10,7 +10,7 @@ from typing import Any
 
 import bench_session
 from bench_backing import MIB, BenchError, size_in_bytes
-from bench_daemon import between
+from bench_daemon import Daemon, Moment, between
 from bench_rounds import Case
 from bench_session import Session, text
 
@@ -35,8 +35,19 @@ def cases(session: Session) -> list[Case]:
     return [Case(f"a file of {size >> 20} MiB, in pieces of 1 MiB", candidates, judged)]
 
 
+def warm_reads(daemon: Daemon, before: Moment) -> float:
+    """READs since then, but for those that looking takes: none, if the kernel answered from its cache."""
+    after = daemon.now()
+    looking = between(after, daemon.now())
+    return between(before, after).requests.get("READ", 0) - looking.requests.get("READ", 0)
+
+
 def measure(kind: str, readers: int) -> str:
-    return f"{kind}, {readers} thread{'s' * (readers > 1)} MiB/s"
+    return f"{by(readers, kind)} MiB/s"
+
+
+def by(readers: int, kind: str) -> str:
+    return f"{kind}, {readers} thread{'s' * (readers > 1)}"
 
 
 def reads(session: Session, name: str, size: int, readers: list[int]) -> Mapping[str, float]:
@@ -48,11 +59,13 @@ def reads(session: Session, name: str, size: int, readers: list[int]) -> Mapping
         path, daemon = mounted.directory / "model.safetensors", mounted.daemon
         for number in readers:
             session.client.drop(path)
-            before = daemon.now() if daemon else None
+            moments = [daemon.now()] if daemon else []
             cold = session.client("read", path=path, threads=number)
-            if daemon and before:
-                found |= between(before, daemon.now()).costs(f"cold, {number} thread{'s' * (number > 1)}", 1)
+            moments += [daemon.now()] if daemon else []
             warm = session.client("read", path=path, threads=number)
+            if daemon:
+                found |= between(*moments).costs(by(number, "cold"), 1)
+                found[by(number, "warm") + " READs"] = warm_reads(daemon, moments[1])
             if cold["resident"] > 0.01 or warm["resident"] < 0.99:
                 raise BenchError(
                     f"{name}: in the page cache were {cold['resident']:.0%} and then {warm['resident']:.0%}"
