@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from hcfs.device import BlockDevice, BufferPool, DeviceError
 from hcfs.store.attributes import ROOT_ID, Flags, Kind, kind_of
 from hcfs.store.errors import ChecksumMismatch, CorruptMetadata, StoreError, UnreadableGranule
-from hcfs.store.recovery import Replayed, UnrecoveredStore, build_space, current, tidy
+from hcfs.store.recovery import UnrecoveredStore
+from hcfs.store.replay import Replayed, current
 from hcfs.store.space import Share
 from hcfs.store.superblock import BLOCK, Superblock, read_pair
+from hcfs.store.tidy import build_space, tidy
 from hcfs.store.tree import ROOT_SLOT
 
 Progress = Callable[[int, int], None]

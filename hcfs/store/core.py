@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import compress
 from typing import Literal, Protocol
 
 from hcfs.device import BlockDevice, BufferPool, DeviceError
@@ -100,18 +102,15 @@ class Core:
         """metadata bytes promised to sealed objects"""
         self.reserved_objects = 0
         self.serial_limit = index.next_serial
-        self.files = 0
-        self.quarantined_objects = 0
         self._pins: dict[int, list[Pin]] = {}
         self._parked: dict[int, list[tuple[int, int]]] = {}
         self._gone: dict[int, Attributes] = {}
         """attributes of objects that were dropped while pinned"""
-        table = index.table
-        for slot in table.slots():
-            if table.flags[slot] & Flags.QUARANTINED:
-                self.quarantined_objects += 1
-            elif kind_of(table.mode[slot]) is Kind.FILE:
-                self.files += 1
+        self.quarantined_slots = dict.fromkeys(index.table.quarantined_slots())
+        """as a set that keeps its order"""
+        modes = Counter(compress(index.table.mode, index.table.id))
+        files = sum(count for mode, count in modes.items() if kind_of(mode) is Kind.FILE)
+        self.files = files - len(self.quarantined_slots)
 
     # --- changes ---------------------------------------------------------------------------------------------------
 
@@ -259,7 +258,7 @@ class Core:
         quarantined = bool(flags & Flags.QUARANTINED)
         self.free_extents(oid, Share.QUARANTINED if quarantined else Share.USED, table.extents(slot))
         if quarantined:
-            self.quarantined_objects -= 1
+            self.quarantined_slots.pop(slot, None)
         elif kind is Kind.FILE:
             self.files -= 1
         transaction.drop(oid)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 MANY = 1 << 14
@@ -27,7 +27,7 @@ class ManyEntries:
         for name, slot in entries.items():
             self.parts[hash(name) % PARTS][name] = slot
 
-    def get(self, name: bytes, default: int) -> int:
+    def get(self, name: bytes, default: int = 0) -> int:
         return self.parts[hash(name) % PARTS].get(name, default)
 
     def __setitem__(self, name: bytes, slot: int) -> None:
@@ -35,6 +35,12 @@ class ManyEntries:
         before = len(part)
         part[name] = slot
         self._count += len(part) - before
+
+    def update(self, entries: Iterable[tuple[bytes, int]]) -> None:
+        """Add entries whose names aren't there yet."""
+        for name, slot in entries:
+            self.parts[hash(name) % PARTS][name] = slot
+            self._count += 1
 
     def pop(self, name: bytes, default: int) -> int:
         part = self.parts[hash(name) % PARTS]

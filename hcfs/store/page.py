@@ -1,4 +1,4 @@
-"""Checkpoint pages: rows as columns. Format: docs/format.md, "Checkpoint page payload"."""
+"""Making checkpoint pages: rows as columns. Format: docs/format.md, "Checkpoint page payload"."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ import struct
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
-from hcfs.store.attributes import SLOT_MASK, Extra, is_name
-from hcfs.store.errors import CorruptMetadata
-from hcfs.store.extents import EXTENT_BYTES, decode_extents, encode_extents
+from hcfs.store.attributes import Extra
+from hcfs.store.extents import EXTENT_BYTES, encode_extents
 from hcfs.store.items import Index
 from hcfs.store.table import ROW_BYTES
 
-_HEAD = struct.Struct("<II")
-_COLUMNS_32 = ("mode", "uid", "gid", "flags", "crc")
-_COLUMNS_64 = ("size", "atime_ns", "mtime_ns", "ctime_ns", "generation", "last_access_ns")
+HEAD = struct.Struct("<II")
+COLUMNS_32 = ("mode", "uid", "gid", "flags", "crc")
+COLUMNS_64 = ("size", "atime_ns", "mtime_ns", "ctime_ns", "generation", "last_access_ns")
 PAGE_ROWS = 1024
 PAGE_BYTES = 1 << 20
 """a page ends before a row that would make it longer; a single longer row has a page of its own"""
+
+Run = tuple[int, int, int]
+"""(first slot, its row's index in the page, rows): neighbours in both"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,108 +122,21 @@ def draft(index: Index, first_slot: int) -> PageDraft:
         extras += extra
         slots.append(slot)
         slot += 1
-    parts = [_HEAD.pack(len(slots), 0)]
-    parts += [_gather(getattr(table, column), slots).tobytes() for column in ("id", *_COLUMNS_32, *_COLUMNS_64)]
+    parts, runs = [HEAD.pack(len(slots), 0)], runs_of(slots)
+    parts += [_gather(getattr(table, column), runs).tobytes() for column in ("id", *COLUMNS_32, *COLUMNS_64)]
     parts += [parents.tobytes(), *(column.tobytes() for column in lengths), bytes(names), bytes(extents)]
     return PageDraft(b"".join(parts), checksums, owners, bytes(extras), slot)
 
 
-def _gather(column: array[int], slots: list[int]) -> array[int]:
-    if slots and slots[-1] - slots[0] + 1 == len(slots):
-        return column[slots[0] : slots[-1] + 1]
-    return array(column.typecode, [column[slot] for slot in slots])
+def _gather(column: array[int], runs: list[Run]) -> array[int]:
+    values: array[int] = array(column.typecode)
+    for slot, _, count in runs:
+        values += column[slot : slot + count]
+    return values
 
 
-def _scatter(column: array[int], slots: list[int], values: array[int]) -> None:
-    if slots and slots[-1] - slots[0] + 1 == len(slots):
-        column[slots[0] : slots[-1] + 1] = values
-        return
-    for slot, value in zip(slots, values, strict=True):
-        column[slot] = value
-
-
-@dataclass(frozen=True, slots=True)
-class PageNames:
-    """Names of a page's rows, to be added when all rows of the checkpoint are there."""
-
-    entries: list[tuple[int, bytes, int]]
-    """(parent id, name, slot)"""
-
-
-def load(payload: memoryview, device_offset: int, index: Index) -> PageNames:
-    """Put a page's rows into the index; `device_offset` is where the payload starts on the device. Raises
-    CorruptMetadata."""
-    try:
-        return _load(payload, device_offset, index)
-    except (struct.error, ValueError, IndexError, OverflowError) as error:
-        raise CorruptMetadata(f"a checkpoint page makes no sense: {error}") from error
-
-
-def _load(payload: memoryview, device_offset: int, index: Index) -> PageNames:
-    table = index.table
-    rows, _ = _HEAD.unpack_from(payload)
-    if rows > PAGE_ROWS:
-        raise ValueError(f"page of {rows} rows")
-    at = _HEAD.size
-
-    def column(typecode: str) -> array[int]:
-        nonlocal at
-        values: array[int] = array(typecode)
-        length = rows * values.itemsize
-        if at + length > len(payload):
-            raise ValueError("a column ends behind its page")
-        values.frombytes(payload[at : at + length])
-        at += length
-        return values
-
-    ids = column("Q")
-    slots = [oid & SLOT_MASK for oid in ids]
-    if any(a >= b for a, b in zip([0, *slots], slots, strict=False)) or (slots and slots[-1] > index.max_slot):
-        raise ValueError("the slots of a page's rows don't ascend, or are impossible")
-    table.grow(slots[-1] + 1 if slots else 1)
-    _scatter(table.id, slots, ids)
-    for name in _COLUMNS_32 + _COLUMNS_64:
-        target = getattr(table, name)
-        _scatter(target, slots, column(target.typecode))
-    parents = column("Q")
-    name_bytes, n_extents, n_granules, extra_bytes = (column("I") for _ in range(4))
-    names: list[tuple[int, bytes, int]] = []
-
-    def take(length: int) -> bytes:
-        nonlocal at
-        if at + length > len(payload):
-            raise ValueError("a row ends behind its page")
-        at += length
-        return bytes(payload[at - length : at])
-
-    for slot, parent, length in zip(slots, parents, name_bytes, strict=True):
-        name_value = take(length)
-        if parent:
-            if not is_name(name_value):
-                raise ValueError(f"{name_value!r} can't be a name")
-            names.append((parent, name_value, slot))
-    for slot, count in zip(slots, n_extents, strict=True):
-        if count:
-            table.set_extents(slot, decode_extents(take(count * EXTENT_BYTES)))
-    for slot, count in zip(slots, n_granules, strict=True):
-        if count != table.granules(slot):
-            raise ValueError(f"object {table.id[slot]} of {table.size[slot]} bytes with {count} granules")
-        if count > 1:
-            table.table_at[slot] = device_offset + at
-            take(count * 4)
-    for slot, length in zip(slots, extra_bytes, strict=True):
-        if not length:
-            continue
-        extra = Extra.decode(take(length))
-        if not all(is_name(link) for _, link in extra.links):
-            raise ValueError(f"object {table.id[slot]} has an impossible name")
-        names.extend((parent, link, slot) for parent, link in extra.links)
-        extra.links.clear()
-        encoded = extra.encode()
-        if encoded:
-            table.extra[slot] = encoded
-    for slot, oid in zip(slots, ids, strict=True):
-        table.objects += 1
-        table.variable_bytes += table.variable(slot)
-        index.next_serial = max(index.next_serial, (oid >> 32) + 1)
-    return PageNames(names)
+def runs_of(slots: list[int]) -> list[Run]:
+    """Ascending slots as runs of neighbours, which columns are copied by."""
+    breaks = [index for index, (a, b) in enumerate(pairwise(slots), 1) if b - a != 1]
+    starts = [0, *breaks] if slots else []
+    return [(slots[a], a, b - a) for a, b in zip(starts, [*breaks, len(slots)], strict=False)]

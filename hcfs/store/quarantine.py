@@ -72,20 +72,16 @@ class Quarantine(Staging):
             if self.pinned(oid):
                 self.space.pinned_used -= blocks
             self.files -= 1
-            self.quarantined_objects += 1
+            self.quarantined_slots[slot] = None
             return names
 
     def quarantined(self) -> list[Quarantined]:
-        """Every quarantined object."""
+        """Every quarantined object, in the order of quarantine. Takes as long as there are such objects."""
         with self.lock:
-            table = self.index.table
-            found = []
-            if not self.quarantined_objects:
-                return []
-            for slot in table.slots():
-                if table.flags[slot] & Flags.QUARANTINED:
-                    note = _note(self.extra_of(slot).xattrs.get(QUARANTINE_XATTR, b""))
-                    found.append(Quarantined(table.id[slot], *note[:2], table.blocks(slot), note[2]))
+            table, found = self.index.table, []
+            for slot in self.quarantined_slots:
+                note = _note(self.extra_of(slot).xattrs.get(QUARANTINE_XATTR, b""))
+                found.append(Quarantined(table.id[slot], *note[:2], table.blocks(slot), note[2]))
             return found
 
     def purge(self, oid: int) -> None:

@@ -31,7 +31,7 @@ class Store(Quarantine):
                 objects=self.index.table.objects,
                 files=self.files,
                 staged_objects=self.staged_objects,
-                quarantined_objects=self.quarantined_objects,
+                quarantined_objects=len(self.quarantined_slots),
                 max_objects=self.superblock.max_objects,
             )
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import compress
 
-from hcfs.store.attributes import SLOT_MASK
+from hcfs.store.attributes import SLOT_MASK, Flags
 from hcfs.store.extents import EXTENT_BYTES, Extent
 
 ROW_BYTES = 8 + 5 * 4 + 7 * 8 + 4 * 4
@@ -186,6 +187,11 @@ class Table:
             if ids[at]:
                 yield at
             at += 1
+
+    def quarantined_slots(self) -> list[int]:
+        """Slots of quarantined objects: walks the column, for the start of a mount."""
+        flagged = compress(range(len(self.flags)), self.flags)
+        return [slot for slot in flagged if self.id[slot] and self.flags[slot] & Flags.QUARANTINED]
 
     def variable(self, slot: int) -> int:
         """Encoded bytes of a row's extents, checksums and extra in a checkpoint."""

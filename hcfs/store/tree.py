@@ -37,6 +37,11 @@ class Tree:
             self.parent.frombytes(bytes(more * self.parent.itemsize))
             self.name.extend([None] * more)
 
+    def parents(self, slots: int) -> array[int]:
+        """The directory's slot of each slot's first name, 0 for none; for `slots` slots at least."""
+        self._grow(slots)
+        return self.parent
+
     def lookup(self, parent: int, name: bytes) -> int:
         """The slot that a name in a directory's slot leads to, or 0."""
         children = self.children.get(parent)
@@ -80,6 +85,26 @@ class Tree:
             self.encoded_bytes += ENTRY_BYTES + len(name) + 8
         if stat.S_ISDIR(self._table.mode[slot]):
             self.subdirectories[parent] = self.subdirectories.get(parent, 0) + 1
+
+    def load(self, parent: int, names: list[bytes], runs: list[tuple[int, int, int]]) -> bool:
+        """Add names of a directory at once, which lead to files that have none; runs: (first slot, index of its name,
+        count). False, and nothing added, where that can't be done at once."""
+        children = self.children.get(parent)
+        if children is None:
+            children = self.children[parent] = {}
+        self._grow(max(parent, *(slot + count - 1 for slot, _, count in runs)) + 1)
+        taken = any(map(children.get, names)) or len(set(names)) < len(names)
+        if taken or any(any(self.parent[slot : slot + count]) for slot, _, count in runs):
+            return False
+        for slot, index, count in runs:
+            own = names[index : index + count]
+            children.update(zip(own, range(slot, slot + count), strict=True))
+            self.parent[slot : slot + count] = array("I", [parent]) * count
+            self.name[slot : slot + count] = own
+        self.encoded_bytes += sum(map(len, names))
+        if len(children) > MANY and isinstance(children, dict):
+            self.children[parent] = ManyEntries(children)
+        return True
 
     def remove(self, parent: int, name: bytes) -> int:
         """Take a name away; the slot it led to, or 0."""

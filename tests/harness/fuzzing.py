@@ -30,7 +30,7 @@ from hcfs.store.frame import MAX_PAYLOAD, FrameType, encode, seed
 from hcfs.store.items import Index, apply
 from hcfs.store.log import encode_batch
 from hcfs.store.mkfs import format_device
-from hcfs.store.page import load
+from hcfs.store.page_reader import load
 from hcfs.store.region import LogScan, RegionReader
 from hcfs.store.region_header import RegionHeader, decode_header, read_headers
 from hcfs.store.repair import repair

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hcfs.store import page
+from hcfs.store import page, page_reader
 from hcfs.store.attributes import MAX_SLOT, ROOT_ID, SLOT_MASK, Extra
 from hcfs.store.errors import CorruptMetadata
 from hcfs.store.extents import Extent
@@ -253,11 +253,10 @@ def test_pages_made_while_the_state_changes_are_exact_after_the_log(
     scene.log.clear()
     places, medium = write_pages(scene, meanwhile, 4)
     loaded = Index(GRANULE)
-    names = [page.load(memoryview(medium)[at : at + length], at, loaded) for at, length in places]
-    for found in names:
-        for parent, name, slot in found.entries:
-            if loaded.table.slot(parent):
-                loaded.tree.add(loaded.table.slot(parent), name, slot)
+    names = page_reader.NameLoader(loaded)
+    for at, length in places:
+        names.add(page_reader.load(memoryview(medium)[at : at + length], at, loaded))
+    names.finish()
     for payload in scene.log:
         apply(memoryview(payload), loaded)
     assert state_of(loaded, bytes(medium)) == state_of(scene.index)
@@ -340,10 +339,10 @@ def test_a_page_cut_anywhere_is_refused() -> None:
         scene.step()
     ((at, length),), medium = write_pages(scene, 0, 1024)
     payload = bytes(medium[at : at + length])
-    page.load(memoryview(payload), 0, Index(GRANULE))
+    page_reader.load(memoryview(payload), 0, Index(GRANULE))
     for cut in range(length):
         with pytest.raises(CorruptMetadata, match="makes no sense"):
-            page.load(memoryview(payload[:cut]), 0, Index(GRANULE))
+            page_reader.load(memoryview(payload[:cut]), 0, Index(GRANULE))
 
 
 @pytest.mark.parametrize(
@@ -352,7 +351,7 @@ def test_a_page_cut_anywhere_is_refused() -> None:
 def test_pages_with_impossible_rows(head: tuple[int, int], ids: list[int]) -> None:
     payload = struct.pack("<II", *head) + b"".join(struct.pack("<Q", oid) for oid in ids) + bytes(2000)
     with pytest.raises(CorruptMetadata):
-        page.load(memoryview(payload), 0, Index(GRANULE))
+        page_reader.load(memoryview(payload), 0, Index(GRANULE))
 
 
 def test_a_page_whose_checksums_do_not_fit_the_size() -> None:
@@ -360,7 +359,7 @@ def test_a_page_whose_checksums_do_not_fit_the_size() -> None:
     index.put(Row(1 << 32 | 2, FILE, 0, 0, 0, 5 * GRANULE, 1, 1, 1, 1, 1, (), bytes(20), b""))
     payload, _ = page.draft(index, 1).finish(lambda *_: b"")
     with pytest.raises(CorruptMetadata, match="granules"):
-        page.load(memoryview(payload), 0, Index(2 * GRANULE))
+        page_reader.load(memoryview(payload), 0, Index(2 * GRANULE))
 
 
 @pytest.mark.parametrize(("name", "links"), [(b"a/b", []), (b"..", []), (b"good", [(ROOT_ID, b"a\0b")])])
@@ -370,7 +369,7 @@ def test_pages_with_impossible_names(name: bytes, links: list[tuple[int, bytes]]
     index.tree.add(ROOT_SLOT, name, 2)
     payload, _ = page.draft(index, 1).finish(lambda *_: b"")
     with pytest.raises(CorruptMetadata, match="name"):
-        page.load(memoryview(payload), 0, Index(GRANULE))
+        page_reader.load(memoryview(payload), 0, Index(GRANULE))
 
 
 def test_a_directory_has_one_name() -> None:
