@@ -4,8 +4,8 @@ A journal is a file of JSON lines, one a step, each with the time of CLOCK_MONOT
 
     ["intent", t, {path: value or null, ...}, way]   before an operation, fsynced: what the paths will then hold
     ["publish", t]      just before the call that makes it visible (close, rename, link ...): before that it mustn't be
-    ["done", t]         that call succeeded
-    ["failed", t]       it failed as it may; nothing changed
+    ["done", t]         that call succeeded: the operation is over
+    ["failed", t]       it failed as it may; nothing changed, and the operation is over
     ["sync", t]         before an fsync
     ["synced", t]       it succeeded: what was done before it began is durable
     ["read", t, path, number or null, t0]            what a reader, who began at t0, found
@@ -80,7 +80,8 @@ class History:
     looks: list[Look] = field(default_factory=list)
 
     def read(self, journal: Path) -> None:
-        """Add a journal."""
+        """Add a journal. ValueError for a step that belongs to no operation: taken for one of the operation before, a
+        failed look at an evicted file would make a content that was published one that mustn't be there."""
         operation: Operation | None = None
         sync = FOREVER
         for kind, when, *rest in _lines(journal):
@@ -93,13 +94,16 @@ class History:
                 self.syncs.append((journal.name, sync))
             elif kind == "read":
                 self.looks.append(Look(rest[2], when, rest[0], rest[1]))
-            elif operation is not None:
-                if kind == "publish":
-                    operation.published = when
-                elif kind == "done":
+            elif operation is None:
+                raise ValueError(f"{journal}: {kind} at {when} belongs to no operation")
+            elif kind == "publish":
+                operation.published = when
+            else:
+                if kind == "done":
                     operation.done = when
-                elif kind == "failed":
+                else:
                     operation.failed = True
+                operation = None
 
     def by_path(self) -> dict[str, list[Operation]]:
         """Operations that may have changed each path: those that came to the publishing call and weren't refused."""

@@ -8,6 +8,7 @@ then, between two system calls of an operation.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import json
@@ -83,12 +84,16 @@ class Writer(Files):
         self.journal.note("publish")
 
     def perform(self, outcome: dict[str, Entry | str | None], way: str, work: Callable[[], None]) -> None:
-        """Note an operation, do it, and remember its outcome."""
+        """Note an operation, do it, and remember its outcome. Refused, and noted, when it failed as it may."""
         self.journal.intend({path: None if value is None else str(value) for path, value in outcome.items()}, way)
         try:
             work()
+        except Refused:
+            self.journal.note("failed")
+            raise
         except OSError as error:
             if self.evicting and error.errno in (errno.ENOENT, errno.ENOSPC, errno.EEXIST) and not gone(self.directory):
+                self.journal.note("failed")
                 raise Refused from error
             raise
         self.journal.note("done")
@@ -265,7 +270,8 @@ class Writer(Files):
         self.journal.note("synced")
 
     def look(self) -> None:
-        """A file of one's own reads as it was written."""
+        """A file of one's own reads as it was written, or is missing where files may go. Nothing is noted: it is no
+        operation, and the one before it is over."""
         files = self.paths("file")
         if not files:
             return
@@ -275,8 +281,9 @@ class Writer(Files):
         try:
             _, found = read_file(self.directory / path, self.chance)
         except FileNotFoundError:
+            # Evicted, or the mount was detached: then the next operation says so.
             if self.evicting:
-                raise Refused from None
+                return
             raise
         if found != entry.number:
             raise AssertionError(f"{path} holds object {found}, its only writer wrote {entry.number}")
@@ -290,13 +297,13 @@ class Writer(Files):
         ]
         for left in [path for path in self.tree if path.endswith(".tmp")]:
             # Linked by a writer that was killed before it could remove it.
-            self.perform({left: None}, "unlink", functools.partial(self.call, os.unlink, left))
+            with contextlib.suppress(Refused):  # Evicted meanwhile.
+                self.perform({left: None}, "unlink", functools.partial(self.call, os.unlink, left))
         while not self.stopping:
             step = self.chance.choices([step for step, _ in steps], [weight for _, weight in steps])[0]
             try:
                 step()
             except Refused:
-                self.journal.note("failed")
                 self.clear_temporaries()
 
     def stop(self, *_: object) -> None:

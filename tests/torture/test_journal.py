@@ -10,6 +10,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
+import torture_worker
+from torture_calls import Refused
 from torture_journal import History, read_history
 from torture_objects import NotWhole, body, header, identify
 from torture_verify import Finding, compare
@@ -71,6 +73,41 @@ def test_a_read_of_what_was_replaced_before_it_began_is_wrong(tmp_path: Path) ->
     reads = [["read", 9, "n", 1, 5], ["read", 11, "n", 1, 9], ["read", 20, "n", 2, 15], ["read", 21, "n", 1, 16]]
     told = history(tmp_path, writer=writer, reader=reads)
     assert [(look.began, look.number) for look in told.wrong_looks({}, False)] == [(16, 1)]
+
+
+@pytest.mark.parametrize("stray", ["publish", "done", "failed"])
+def test_a_step_outside_of_an_operation_is_not_taken_for_one_of_the_operation_before(
+    tmp_path: Path, stray: str
+) -> None:
+    """Else what was published would be allowed to be there no more."""
+    with pytest.raises(ValueError, match=f"{stray} at 4 belongs to no operation"):
+        history(tmp_path, a=[*operation(1, 2, 3, "n", "f1::"), [stray, 4]])
+    failed = [["intent", 1, {"n": "f1::"}, "close"], ["publish", 2], ["failed", 3]]
+    assert history(tmp_path, a=failed).allowed({}, None, False) == {}
+    with pytest.raises(ValueError, match=f"{stray} at 4 belongs to no operation"):
+        history(tmp_path, a=[*failed, [stray, 4]])
+
+
+def test_a_writer_that_misses_an_evicted_file_says_nothing_about_what_it_wrote_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torture_worker, "SUICIDE", 0.0)
+    (tmp_path / "w0").mkdir()
+    journal = tmp_path / "journal"
+    writer = torture_worker.Writer(tmp_path, journal, 0, "seed", {}, evicting=True)
+    content = body(7, 5000)
+    data = header(0, 7, content) + content
+    entry = torture_worker.Entry(7, 0o644, "")
+    writer.perform({"w0/n0": entry}, "close", lambda: writer.by_close("w0/n0", data))
+    writer.look()
+    (tmp_path / "w0" / "n0").unlink()
+    writer.look()
+    assert read_history([journal]).allowed({}, None, True) == {"w0/n0": {"f7:644:", None}}
+    with pytest.raises(Refused):
+        writer.unlink()
+    told = read_history([journal])
+    assert [one.failed for one in told.operations] == [False, True]
+    assert told.allowed({}, None, False) == {"w0/n0": {"f7:644:"}}
 
 
 def test_names_that_are_wrong_lost_or_made_by_nobody_are_findings() -> None:
