@@ -10,6 +10,7 @@ import argparse
 import json
 import random
 import secrets
+import shlex
 import shutil
 import signal
 import sys
@@ -18,7 +19,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from torture_rounds import Round, prepare
+from torture_rounds import ENDS, Round, prepare
 from torture_store import TREES, StoreUnderTest
 from torture_verify import Finding
 
@@ -33,6 +34,8 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=300, help="how long to go on (default: 300)")
     parser.add_argument("--writers", type=int, default=4, help=f"writing processes, at most {TREES} (default: 4)")
     parser.add_argument("--readers", type=int, default=2, help="reading processes (default: 2)")
+    parser.add_argument("--store", choices=["roomy", "tight"], help="only rounds on this store (default: on both)")
+    parser.add_argument("--end", choices=list(ENDS), help="only rounds that end so (default: in all ways)")
     parser.add_argument("--directory", type=Path, default=None, help="where to work (default: a temporary directory)")
     parser.add_argument("--summary", type=Path, default=None, help="file for a summary in JSON")
     options = parser.parse_args(words)
@@ -56,11 +59,15 @@ def torture(options: argparse.Namespace, directory: Path, counts: Counter[str]) 
         number = 0
         while time.monotonic() < ends:
             store = chance.choices(stores, [2, 1])[0]
+            if options.store is not None:
+                store = next(one for one in stores if one.name == options.store)
             number += 1
             counts["rounds"] += 1
             counts[f"rounds: {store.name}"] += 1
             place = directory / f"round-{number}"
             one = Round(store, number, place, options.seed, (options.writers, options.readers), counts)
+            if options.end is not None:
+                one.end = options.end
             print(f"round {number}: {store.name}, -o {store.options}, {one.end}", flush=True)
             try:
                 one.run()
@@ -96,6 +103,9 @@ def main(words: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # Nothing stays mounted.
     again = f"tools/torture --seed {options.seed} --seconds {options.seconds:g} --writers {options.writers}"
     again += f" --readers {options.readers}"
+    again += "".join(
+        f" --{name} {shlex.quote(value)}" for name in ("store", "end") if (value := getattr(options, name)) is not None
+    )
     directory = options.directory or Path(tempfile.mkdtemp(prefix="hcfs-torture-"))
     directory.mkdir(exist_ok=True)
     print(f"seed {options.seed}, {options.seconds:g} s, in {directory}; again: {again}", flush=True)
