@@ -55,7 +55,7 @@ class Session:
                 if not self._fs.read_only:
                     for task in (self._commit, self._keep_house, self._keep_accesses):
                         nursery.start_soon(self._steadily, task)
-                await pyfuse3.main(max_tasks=MAX_TASKS)
+                await _serve_requests()
                 nursery.cancel_scope.cancel()
             self._fs.publish_closed()
         finally:
@@ -106,3 +106,14 @@ class Session:
     async def _keep_accesses(self) -> None:
         await trio.sleep(TOUCHES)
         self._store.flush_touches()
+
+
+async def _serve_requests() -> None:
+    """pyfuse3's main loop, until the connection to the kernel has ended. Its handlers may have been cancelled then, a
+    RELEASE's among them."""
+    try:
+        await pyfuse3.main(max_tasks=MAX_TASKS)
+    except* ConnectionAbortedError:
+        # A read of /dev/fuse that was about to take a request when the connection ended: libfuse knows only ENODEV,
+        # which the kernel answers a moment earlier or later.
+        log.debug("the connection ended while a request was read")

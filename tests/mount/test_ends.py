@@ -5,12 +5,36 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
+from harness.cli import hcfs
 from harness.mounts import Mount
 from mount.actors import Actor, eventually
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+# The daemon, with an end of its connection that comes by chance to busy ones: the read of /dev/fuse that was about to
+# take a request, a RELEASE, is answered with ECONNABORTED, and the request is dropped.
+ABORTED = """
+import errno, os, sys
+import pyfuse3
+from hcfs.__main__ import main
+from hcfs.mount.filesystem import Filesystem
+
+served = pyfuse3.main
+
+async def aborted(**options):
+    await served(**options)
+    error = OSError(errno.ECONNABORTED, "fuse_session_receive_buf failed with " + os.strerror(errno.ECONNABORTED))
+    raise ExceptionGroup("Exceptions from Trio nursery", [error])
+
+pyfuse3.main = aborted
+Filesystem.release = lambda self, number: None
+sys.exit(main())
+"""
 
 
 def test_a_file_closed_just_before_the_unmount(make_mount: Callable[..., Mount]) -> None:
@@ -38,3 +62,30 @@ def test_a_file_that_is_open_when_the_daemon_is_told_to_end(make_mount: Callable
         mount.kill(signal.SIGTERM)
     mount.mount()
     assert os.listdir(mount.ns()) == []
+
+
+def test_an_unmount_that_meets_the_daemon_reading_a_request(
+    tmp_path: Path, make_image: Callable[..., Path], make_mount: Callable[..., Mount]
+) -> None:
+    """ECONNABORTED ends the connection as ENODEV does: what was closed is kept, and nothing is amiss."""
+    image, directory, log = make_image(), tmp_path / "mnt", tmp_path / "log"
+    directory.mkdir()
+    hcfs("mkfs", image)
+    daemon = subprocess.Popen([sys.executable, "-c", ABORTED, "mount", image, directory, "-f", "--log", log])
+    try:
+        eventually(lambda: (directory / ".hcfs").exists(), "it serves")
+        (directory / "kv").mkdir()
+        fd = os.open(directory / "kv" / "closed", os.O_WRONLY | os.O_CREAT)
+        os.write(fd, b"whole")
+        os.close(fd)
+        assert _libc.umount2(os.fsencode(directory), 0) == 0
+        status = daemon.wait(60)
+    finally:
+        if daemon.poll() is None:
+            daemon.kill()
+            daemon.wait()
+            subprocess.run(["umount", "-l", directory], check=False)
+    kv = make_mount(image).ns()
+    assert {name: (kv / name).read_bytes() for name in os.listdir(kv)} == {"closed": b"whole"}
+    assert status == 0
+    assert "ERROR" not in log.read_text()
