@@ -153,7 +153,7 @@ def test_an_interrupted_benchmark_cleans_up(
 
 def test_stores_that_fail_fail_the_run(environment: dict[str, str]) -> None:
     """LMCache's benchmark goes on and exits with 0 when the device is full."""
-    words = ["--device", "32M", "--sizes", "2048", "--rounds", "1", "--candidates", "ext4"]
+    words = ["--device", "64M", "--sizes", "512", "--rounds", "5", "--candidates", "ext4"]
     with start("l2", *words, env=environment) as tool:
         said, complaint = tool.communicate(timeout=100)
     assert (tool.returncode, said) == (1, "")

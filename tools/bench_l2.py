@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 import bench_session
-from bench_backing import MIB
+from bench_backing import MIB, BenchError
 from bench_backing import run as command
-from bench_lmcache import LMCache, Workload
+from bench_lmcache import WARMUP, LMCache, Workload
 from bench_rounds import Case
 from bench_session import Session, text
 
@@ -22,6 +22,8 @@ __all__ = ["arguments", "run", "text"]
 JUDGED = ("store MiB/s", "load MiB/s")
 CANDIDATES = ("device", "ext4", "raw_block", "hcfs")
 ENGINES = ("posix", "io_uring")
+FILLED = 0.85
+"""part of the device that a run may store: a filesystem needs some for itself"""
 MOST_IN_FLIGHT_MIB = 512
 """LMCache's benchmark keeps two buffers of this size to verify what it loads."""
 
@@ -47,19 +49,27 @@ def cases(session: Session, stack: ExitStack) -> list[Case]:
     workers = [int(number) for number in args.workers.split(",")]
     modes = [mode == "direct" for mode in args.modes.split(",")]
     return [
-        case(session, lmcache, workload(size, args.rounds, session.quick), number, direct)
+        case(session, lmcache, workload(size, args.rounds, session), number, direct)
         for direct in modes
         for size in sizes
         for number in workers
     ]
 
 
-def workload(size_kib: int, rounds: int, quick: bool) -> Workload:
+def workload(size_kib: int, rounds: int, session: Session) -> Workload:
+    """About 1 GiB in a run when the rounds aren't given, and no more than fits on the device."""
     in_flight = 4
     while in_flight > 1 and Workload(size_kib, in_flight, 1).mib > MOST_IN_FLIGHT_MIB:
         in_flight //= 2
-    fitting = round(1024 / Workload(size_kib, in_flight, 1).mib)
-    return Workload(size_kib, in_flight, rounds or (1 if quick else min(max(fitting, 2), 16)))
+    mib = Workload(size_kib, in_flight, 1).mib
+    fitting = int(session.backing.size / MIB * FILLED / mib) - WARMUP
+    if not rounds:
+        rounds = 1 if session.quick else min(max(round(1024 / mib), 2), 16, fitting)
+    if fitting < 1:
+        raise BenchError(
+            f"a device of {session.backing.size >> 20} MiB is too small: a round stores {mib:.0f} MiB twice"
+        )
+    return Workload(size_kib, in_flight, rounds)
 
 
 def case(session: Session, lmcache: LMCache, load: Workload, workers: int, direct: bool) -> Case:
