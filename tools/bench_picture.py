@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from xml.sax.saxutils import escape
 
-ROW, LABEL, WIDTH, RIGHT = 20, 400, 420, 130
+ROW, LABEL, WIDTH, RIGHT = 20, 400, 420, 220
 COLOURS = ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#a463f2"]
 
 
