@@ -2,7 +2,8 @@
 
 Run as a script: faulty_disk.py BACKING DIRECTORY RULES. Requests to `DIRECTORY/disk` go to the file BACKING; those that
 a rule of the JSON file RULES matches fail. A rule: {"operation": "read" | "write" | "flush", "errno": number,
-"start": first byte, "end": byte after the last, "times": how often}; the last three may be left out.
+"start": first byte, "end": byte after the last, "times": how often}; the last three may be left out. {"operation":
+"hold", "start": ..., "end": ...} keeps reads waiting until the rules say so no more; RULES.held then exists.
 """
 
 from __future__ import annotations
@@ -33,11 +34,24 @@ class Disk(pyfuse3.Operations):
         self._stamp = 0
         self._rules: list[dict[str, int | str]] = []
 
-    def _check(self, operation: str, start: int = 0, length: int = 0) -> None:
+    async def _hold(self, start: int, length: int) -> None:
+        while self._holds(start, length):
+            Path(self._path + ".held").touch()
+            await trio.sleep(0.01)
+
+    def _holds(self, start: int, length: int) -> bool:
+        self._read_rules()
+        rules = (rule for rule in self._rules if rule["operation"] == "hold")
+        return any(start < int(rule["end"]) and int(rule["start"]) < start + length for rule in rules)
+
+    def _read_rules(self) -> None:
         stamp = os.stat(self._path).st_mtime_ns
         if stamp != self._stamp:
             self._stamp = stamp
             self._rules = json.loads(Path(self._path).read_text())
+
+    def _check(self, operation: str, start: int = 0, length: int = 0) -> None:
+        self._read_rules()
         for rule in self._rules:
             inside = operation == "flush" or (
                 start < int(rule.get("end", 1 << 62)) and int(rule.get("start", 0)) < start + length
@@ -67,6 +81,7 @@ class Disk(pyfuse3.Operations):
 
     async def read(self, fh: int, off: int, size: int) -> bytes:
         self._check("read", off, size)
+        await self._hold(off, size)
         return os.pread(self._fd, size, off)
 
     async def write(self, fh: int, off: int, buf: bytes) -> int:
@@ -103,6 +118,11 @@ class FaultyDisk:
         fresh = self._rules.with_suffix(".new")
         fresh.write_text(json.dumps(rules))
         fresh.replace(self._rules)
+
+    @property
+    def holds(self) -> bool:
+        """Whether a read was kept waiting."""
+        return Path(f"{self._rules}.held").exists()
 
     def die(self) -> None:
         """Nothing is answered any more but with errors."""
