@@ -22,6 +22,9 @@ _GAUGES = {
     "staged_objects": "Versions that aren't published.",
     "quarantined_objects": "Objects that didn't verify.",
     "max_objects": "Most files, directories and symlinks that the store takes.",
+    "fragmented_objects": "Objects in more than one extent.",
+    "free_runs": "Into how many runs the free space is cut.",
+    "largest_free_bytes": "Bytes of the longest free run.",
     "open_handles": "Open files and directories.",
 }
 

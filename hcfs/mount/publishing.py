@@ -145,8 +145,8 @@ class Publishing(Lookup):
         else:
             self.versions.forget(version)
         # The kernel keeps nothing about a name that has versions, so there is no name to tell it of: only the count of
-        # the other links of what was replaced.
-        if replaced is not None and len(links) > 1:
+        # links of what was replaced, for its other names and for who has it open.
+        if replaced is not None and (len(links) > 1 or self.store.pinned(replaced)):
             self.kernel.forget_attributes(replaced)
 
     def _retire_leftovers(self, parent: int, name: bytes, keep: Version | None = None) -> None:

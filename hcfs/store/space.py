@@ -41,6 +41,12 @@ class Usage:
     staged_objects: int
     quarantined_objects: int
     max_objects: int
+    free_runs: int
+    """into how many runs the free space is cut"""
+    largest_free: int
+    """the longest of them"""
+    fragmented_objects: int
+    """objects in more than one extent"""
 
 
 class Space:

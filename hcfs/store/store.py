@@ -33,6 +33,9 @@ class Store(Quarantine):
                 staged_objects=self.staged_objects,
                 quarantined_objects=len(self.quarantined_slots),
                 max_objects=self.superblock.max_objects,
+                free_runs=self.space.allocator.runs,
+                largest_free=self.space.allocator.largest_run * BLOCK,
+                fragmented_objects=len(self.index.table.scattered),
             )
 
     def objects(self, first_slot: int = 1) -> Iterator[int]:

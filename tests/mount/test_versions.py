@@ -76,6 +76,7 @@ def test_old_readers_keep_their_bytes(kv: Path) -> None:
         assert reader.pread(handle, 1 << 20, 0) == OLD
         assert reader.load(kv / "x") == NEW
         assert reader.fstat(handle).st_size == len(OLD)
+        eventually(lambda: reader.fstat(handle).st_nlink == 0, "the kernel is told that what it has open has no name")
 
 
 def test_truncate_by_path_is_published_within_the_call(kv: Path) -> None:
