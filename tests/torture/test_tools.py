@@ -1,4 +1,4 @@
-"""The torture tool and the exerciser, with budgets of seconds; the large ones are run by hand (docs/reliability.md)."""
+"""The tools that try mounts, with budgets of seconds; the large ones are run by hand (docs/reliability-mount.md)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import pytest
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 SECONDS = os.environ.get("HCFS_TORTURE_SECONDS", "30")
 OPERATIONS = os.environ.get("HCFS_EXERCISER_OPERATIONS", "4000")
+SPACE_OPERATIONS = os.environ.get("HCFS_SPACE_OPERATIONS", "1500")
+SPACE_CYCLES = os.environ.get("HCFS_SPACE_CYCLES", "2")
+OPENS = os.environ.get("HCFS_MEMORY_OPENS", "1500")
 SEED = os.environ.get("HCFS_TORTURE_SEED", "1")
 
 
@@ -43,3 +46,26 @@ def test_torture(tmp_path: Path) -> None:
 def test_exerciser() -> None:
     """One file against a model."""
     run("exerciser_main.py", "--seed", SEED, "--operations", OPERATIONS)
+
+
+@pytest.mark.timeout(int(SPACE_OPERATIONS) // 10 + 300)
+def test_space_is_told_truthfully() -> None:
+    """Random operations of processes: status, statfs, du and fsck agree to the byte, and all of it comes back."""
+    run("space_main.py", "operations", "--seed", SEED, "--operations", SPACE_OPERATIONS, "--processes", "2")
+
+
+@pytest.mark.timeout(int(SPACE_CYCLES) * 60 + 300)
+def test_space_comes_back() -> None:
+    """Filled to the last block and drained."""
+    run("space_main.py", "cycles", "--seed", SEED, "--cycles", SPACE_CYCLES, "--size", "32M")
+
+
+def test_space_stays_in_long_runs() -> None:
+    """Objects of mixed sizes on a full device; a run is its seed, so the bound is exact."""
+    run("space_main.py", "fragmentation", "--seed", SEED, "--size", "512M", "--turnover", "6")
+
+
+@pytest.mark.timeout(int(OPENS) // 50 + 300)
+def test_opens_leave_nothing() -> None:
+    """Memory, descriptors and handles."""
+    run("memory_main.py", "opens", "--opens", OPENS)
