@@ -9,6 +9,7 @@ import click
 
 from hcfs.cli.arguments import SIZE, json_option
 from hcfs.cli.output import human_size, print_fields, print_json, print_table
+from hcfs.cli.weights_bench import bench_command
 from hcfs.weights.plan import plan
 from hcfs.weights.stream import THREADS_DEFAULT, stream
 from hcfs.weights.tensors import Framework
@@ -97,3 +98,6 @@ def load_command(
         print_json(report)
     else:
         print_fields(report)
+
+
+command.add_command(bench_command)
