@@ -23,6 +23,7 @@ COMMANDS = {
     "commit": "the latency of one store against one raw write",
     "reads": "buffered reads of a large file, cold and warm",
     "layout": "what was written in parallel, read back",
+    "weights": "hcfs's reader of weights and other loaders, and first tokens",
     "mount": "mounting, unmounting, mounting after a kill",
 }
 """Each is a module bench_NAME with arguments(parser), run(args), which returns what --json prints, and text(result)."""

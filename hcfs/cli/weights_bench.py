@@ -42,8 +42,8 @@ def bench_command(context: click.Context, /, path: str, rounds: int, ttft: bool,
     cold and warm, in turn, each time in a process of its own; other loaders need the extra hcfs[weights-bench].
 
     Cold: the kernel has dropped the files' pages, and none of them is left. hcfs-dropped is hcfs's reader with a budget
-    of 64 MiB and a consumer that keeps nothing; the others keep all tensors. Ratios are to safetensors' rate in the same
-    round. Only ratios of one run mean anything.
+    of 64 MiB and a consumer that keeps nothing; the others keep all tensors. Ratios are to safetensors' rate in the
+    same round. Only ratios of one run mean anything.
 
     With --ttft, make a Llama of random weights under PATH, and time its first token from cold, eager (load, then
     compute) and pipelined (each layer as it comes). At best the smaller of reading and computing is saved.
@@ -70,15 +70,15 @@ def bench_command(context: click.Context, /, path: str, rounds: int, ttft: bool,
     if as_json:
         print_json(result)
     elif ttft:
-        _print_first_tokens(result)
+        print_first_tokens(result)
     else:
-        _print_comparison(result)
+        print_comparison(result)
 
 
 def _refuse(context: click.Context, names: dict[str, str], how: str) -> None:
     given = [word for name, word in names.items() if context.get_parameter_source(name) is not ParameterSource.DEFAULT]
     if given:
-        raise UsageError(f"{given[0]} means something only {how} --ttft; leave one of them out")
+        raise UsageError(f"{given[0]} means something only {how} --ttft; leave it out")
 
 
 def _numbers(text: str) -> list[int]:
@@ -88,7 +88,8 @@ def _numbers(text: str) -> list[int]:
         raise UsageError(f"--tokens takes numbers with commas between, such as 5,512, and not {text!r}") from None
 
 
-def _print_comparison(result: dict[str, Any]) -> None:
+def print_comparison(result: dict[str, Any]) -> None:
+    """What hcfs.weights.bench.compare returns, for people."""
     click.echo(f"{human_size(result['tensor_bytes'])} of tensors, {result['rounds']} rounds, all bytes equal")
     rows = [
         (
@@ -107,7 +108,8 @@ def _print_comparison(result: dict[str, Any]) -> None:
         click.echo(f"left out: {name} ({reason})")
 
 
-def _print_first_tokens(result: dict[str, Any]) -> None:
+def print_first_tokens(result: dict[str, Any]) -> None:
+    """What hcfs.weights.bench.first_token returns, for people."""
     model = result["model"]
     click.echo(
         f"Llama of {human_size(model['tensor_bytes'])} ({model['layers']} layers, {model['dtype']}), "

@@ -33,6 +33,8 @@ def compare(
     """
     known = versions(loaders)
     left_out = {name: "not installed" for name, version in known.items() if version is None}
+    if len(left_out) == len(known):
+        raise HcfsError(f"none of {', '.join(known)} is installed; install torch, and 'hcfs[weights-bench]' for others")
     plans = [plan(path) for path in paths]
     cases = [(each, cold, name) for each in plans for cold in (True, False) for name in loaders]
     samples: dict[tuple[str, bool, str], list[dict[str, Any]]] = {}

@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hcfs.errors import UsageError
+from hcfs.errors import HcfsError, UsageError
 from hcfs.weights.bench.llama import Forward, Shape, shape_for, write
 from hcfs.weights.bench.rounds import Progress, make_cold, measured, silent, spread
 from hcfs.weights.plan import plan
 from hcfs.weights.stream import stream
+from hcfs.weights.tensors import maker
 
 TOKENS = (5, 512, 2048)
 DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -99,6 +100,10 @@ def first_tokens(
         raise UsageError(f"there is no dtype {dtype!r} here: use one of {', '.join(DTYPES)}")
     if rounds < 1 or not tokens or min(tokens) < 1:
         raise UsageError("a first token takes at least one round and one token of prompt")
+    maker("torch", device)  # which says what it lacks, before a model is made
+    place = os.statvfs(directory)
+    if place.f_bavail * place.f_frsize < nbytes * 1.1:
+        raise HcfsError(f"{directory} has no room for a model of {nbytes} bytes; free some, or make a smaller one")
     shape = shape_for(nbytes // DTYPES[dtype])
     fields = {name: getattr(shape, name) for name in Shape.__slots__}
     with tempfile.TemporaryDirectory(prefix="hcfs-first-token-", dir=directory) as model:
