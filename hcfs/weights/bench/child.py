@@ -42,7 +42,7 @@ def measure_load(loader: str, path: str, files: list[str], warm_up: str, digest:
         # With a digest the tensors are kept that otherwise aren't.
         "peak_bytes": None if loader in DROPPED and digest else most - before,
         "tensors": count,
-        "digest": _digest(kept) if digest else None,
+        "digest": digest_of(kept) if digest else None,
     }
 
 
@@ -59,7 +59,7 @@ def _bytes(tensor: Any) -> Any:
     return tensor.reshape(-1).view(torch.uint8)
 
 
-def _digest(tensors: dict[str, Any]) -> str:
+def digest_of(tensors: dict[str, Any]) -> str:
     found = hashlib.blake2b(digest_size=16)
     for name in sorted(tensors):
         tensor = tensors[name]
