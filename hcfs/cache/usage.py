@@ -123,14 +123,9 @@ class UsageCounts:
         count = self._namespaces.get(namespace)
         return {} if count is None else {salt: self._salt_blocks[index] for salt, index in count.salts.items()}
 
-    def salt_number(self, owner: Owner) -> int:
-        """A number for the salt as long as it has objects; 0 when it has none."""
-        count = self._namespaces.get(owner.namespace)
-        return count.salts.get(owner.salt, 0) if count is not None and owner.salt is not None else 0
-
-    def has_salt(self, oid: int, number: int) -> bool:
-        """Whether an object that was added has the salt of this number."""
-        return self._salts[oid & SLOT_MASK] == number
+    def has_salt(self, oid: int, salt: bytes) -> bool:
+        """Whether an object that was added, and not removed since, has this salt."""
+        return self._salt_names[self._salts[oid & SLOT_MASK]] == salt
 
     def count_eviction(self, namespace: int) -> None:
         """One object was evicted from the namespace."""

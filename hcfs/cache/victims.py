@@ -125,12 +125,8 @@ class Victims:
 
     def _has_salt(self, owner: Owner) -> Callable[[int], bool] | None:
         """Which of its namespace's objects are the owner's: called with the index's lock held. None: all."""
-        if owner.salt is None:
-            return None
-        usage = self._index.usage
-        with self._index.lock:
-            number = usage.salt_number(owner)
-        return lambda oid: usage.has_salt(oid, number)
+        usage, salt = self._index.usage, owner.salt
+        return None if salt is None else lambda oid: usage.has_salt(oid, salt)
 
     def _blocks(self, oid: int) -> int:
         try:

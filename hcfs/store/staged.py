@@ -136,8 +136,9 @@ class Staged(StagedAttributes):
 
     def charge(self, blocks: int) -> None:
         """Blocks that came to the object, or below 0 that left it. The caller holds the store's lock."""
-        self.charged += blocks
-        self.account.charge(blocks)
+        if blocks:
+            self.charged += blocks
+            self.account.charge(blocks)
 
     # --- state -----------------------------------------------------------------------------------------------------
 
