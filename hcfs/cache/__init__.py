@@ -1,8 +1,19 @@
 """Policy over the store: namespaces, recency, eviction."""
 
 from hcfs.cache.cache import Cache, CacheStatistics
+from hcfs.cache.eviction import EvictedObjects
 from hcfs.cache.namespaces import Namespaces
 from hcfs.cache.options import OPTIONS, NamespaceOptions
 from hcfs.cache.usage import NamespaceUsage
+from hcfs.cache.victims import Kept
 
-__all__ = ["OPTIONS", "Cache", "CacheStatistics", "NamespaceOptions", "NamespaceUsage", "Namespaces"]
+__all__ = [
+    "OPTIONS",
+    "Cache",
+    "CacheStatistics",
+    "EvictedObjects",
+    "Kept",
+    "NamespaceOptions",
+    "NamespaceUsage",
+    "Namespaces",
+]

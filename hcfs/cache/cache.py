@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hcfs.cache.eviction import Eviction
+from hcfs.cache.eviction import EvictedObjects, Eviction
 from hcfs.cache.index import Index
 from hcfs.cache.namespaces import Namespaces
 from hcfs.cache.quota_eviction import QuotaEviction
 from hcfs.cache.quotas import QuotaAccount, Quotas
 from hcfs.cache.rebuild import rebuild
-from hcfs.cache.victims import Names, Victims
+from hcfs.cache.victims import Kept, Names, Victims
 from hcfs.cache.watermarks import Watermarks
 from hcfs.store import Store
 from hcfs.store.accounts import Account
@@ -103,9 +103,15 @@ class Cache:
         """See Eviction.evict_to_watermark; for the background."""
         return self._eviction.evict_to_watermark()
 
-    def evict_namespace(self, namespace: int, nbytes: int | None) -> int:
+    def evict_namespace(
+        self, namespace: int, nbytes: int | None, stop: Callable[[], bool] = lambda: False
+    ) -> EvictedObjects:
         """See Eviction.evict_namespace; for administrators."""
-        return self._eviction.evict_namespace(namespace, nbytes)
+        return self._eviction.evict_namespace(namespace, nbytes, stop)
+
+    def kept(self, namespace: int) -> Kept:
+        """See Victims.kept; for administrators."""
+        return self._victims.kept(namespace)
 
     def account(self, namespace: int, name: bytes) -> Account:
         """Whose quota a file of this name counts for: what Store.assign takes. Memory only. NoSuchObject when the

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hcfs.cache.victims import EVERYTHING, Freed, Names, Victims
+from hcfs.cache.victims import Freed, Names, Victims
 from hcfs.cache.watermarks import Watermarks
 from hcfs.errors import HcfsError
 from hcfs.store import BLOCK, Store
@@ -33,6 +33,15 @@ class _Round:
     freed: bool = False
     error: HcfsError | None = None
     done: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True, slots=True)
+class EvictedObjects:
+    """What was evicted."""
+
+    objects: int
+    nbytes: int
+    """Whole blocks that they occupied."""
 
 
 PROTECTED_POLL_S = 0.25
@@ -126,17 +135,21 @@ class Eviction:
                 waiting.done.wait()
         return total * BLOCK
 
-    def evict_namespace(self, namespace: int, nbytes: int | None) -> int:
-        """Evict least recently used objects of one namespace until `nbytes` are freed, with None all that can be
-        evicted; bytes freed."""
-        wanted, objects = (EVERYTHING, EVERYTHING) if nbytes is None else (-(-nbytes // BLOCK), 0)
-        total = 0
-        while total < wanted:
-            freed = self._batch(wanted - total, objects, [namespace & SLOT_MASK])
+    def evict_namespace(
+        self, namespace: int, nbytes: int | None, stop: Callable[[], bool] = lambda: False
+    ) -> EvictedObjects:
+        """Evict least recently used objects of one namespace until `nbytes` are freed, with None as many
+        objects as there are and can be evicted, or until `stop()` is true, which is asked between two batches."""
+        # As many as there are, not all: beside busy writers that would never end.
+        wanted, rows = (0, self._victims.objects_of(namespace)) if nbytes is None else (-(-nbytes // BLOCK), 0)
+        blocks = objects = 0
+        while (blocks < wanted or objects < rows) and not stop():
+            freed = self._batch(wanted - blocks, rows - objects, [namespace & SLOT_MASK])
             if not freed.objects:
                 break
-            total += freed.blocks
-        return total * BLOCK
+            blocks += freed.blocks
+            objects += freed.objects
+        return EvictedObjects(objects, blocks * BLOCK)
 
     def _lead(self, mine: _Round) -> None:
         freed = Freed()

@@ -40,6 +40,22 @@ class Freed:
     """Names that are no longer there: the kernel is to be told."""
 
 
+@dataclass(slots=True)
+class Kept:
+    """Objects of a namespace that eviction passes over, each counted once, and whole blocks that they occupy. What must
+    not be lost is in no list of eviction's, so it isn't counted here."""
+
+    pinned_objects: int = 0
+    pinned_bytes: int = 0
+    """Of an open handle, which a mapping is too."""
+    protected_objects: int = 0
+    protected_bytes: int = 0
+    """By a lookup, for `lookup_grace`."""
+    other_objects: int = 0
+    other_bytes: int = 0
+    """Could be evicted now, or are empty and so free no bytes."""
+
+
 class Victims:
     """Removes objects from the store.
 
@@ -127,6 +143,33 @@ class Victims:
         """Which of its namespace's objects are the owner's: called with the index's lock held. None: all."""
         usage, salt = self._index.usage, owner.salt
         return None if salt is None else lambda oid: usage.has_salt(oid, salt)
+
+    def objects_of(self, namespace: int) -> int:
+        """How many objects a namespace has that could ever be evicted."""
+        with self._index.lock:
+            return self._index.usage.of(namespace).objects
+
+    def kept(self, namespace: int) -> Kept:
+        """What of a namespace is still there, and why. Memory only; a walk of the whole namespace, in pieces."""
+        index, kept = self._index, Kept()
+        with index.lock:
+            now, walk = index.grace.now(), index.recency.walk(namespace & SLOT_MASK)
+        while True:
+            with index.lock:
+                met = index.recency.advance(walk, PROTECTED_CHUNK)
+                found = [(oid, index.usage.blocks_of(oid) * BLOCK, index.grace.covers(oid, now)) for _, oid in met]
+            for oid, size, protected in found:
+                if self._store.pinned(oid):
+                    kept.pinned_objects += 1
+                    kept.pinned_bytes += size
+                elif protected:
+                    kept.protected_objects += 1
+                    kept.protected_bytes += size
+                else:
+                    kept.other_objects += 1
+                    kept.other_bytes += size
+            if not met:
+                return kept
 
     def _blocks(self, oid: int) -> int:
         try:

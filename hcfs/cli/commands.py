@@ -17,6 +17,7 @@ _MODULES = {
     "info": "hcfs.cli.info",
     "status": "hcfs.cli.status",
     "ns": "hcfs.cli.ns",
+    "evict": "hcfs.cli.evict",
     "fsck": "hcfs.cli.fsck",
     "inspect": "hcfs.cli.inspect",
     "keys": "hcfs.cli.keys",

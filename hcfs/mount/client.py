@@ -1,14 +1,19 @@
-"""What commands read from a mount: its own files under `.hcfs`, and never for long when its daemon hangs."""
+"""What commands read from a mount and tell it, by its own files under `.hcfs`, and never for long when its daemon
+hangs."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
+import sys
+import uuid
 from typing import Any
 
 from hcfs.device.mounts import MountEntry, mounts
 from hcfs.errors import HcfsError, UsageError
+from hcfs.mount import conversation
 
 FILESYSTEM = "fuse.hcfs"
 TIME_LIMIT = 5.0
@@ -63,10 +68,14 @@ def namespace_directory(directory: str, name: str) -> str:
 
 def _read_json(directory: str, name: str) -> dict[str, Any]:
     if mount_at(directory) is None:
-        raise HcfsError(f"{directory} is not an hcfs mount; give the directory that 'hcfs mount SOURCE DIR' was given")
+        raise _no_mount(directory)
     content = json.loads(read_file(os.path.join(resolved(directory), ".hcfs", name), directory))
     assert isinstance(content, dict)
     return content
+
+
+def _no_mount(directory: str) -> HcfsError:
+    return HcfsError(f"{directory} is not an hcfs mount; give the directory that 'hcfs mount SOURCE DIR' was given")
 
 
 def read_file(path: str, directory: str) -> bytes:
@@ -87,6 +96,83 @@ def read_file(path: str, directory: str) -> bytes:
         reason = complaint.decode(errors="replace").strip().rpartition(": ")[2]
         raise HcfsError(f"the mount at {directory} can't be read: {reason}; if its daemon has died, mount it again")
     return content
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C came while a command was under way, which has ended early."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        super().__init__()
+        self.answer = answer
+        """What it had done by then."""
+
+
+def administer(directory: str, name: str, **words: Any) -> dict[str, Any]:
+    """Have the mount at a directory do a command, through its control file; the answer.
+
+    However long it takes, as long as the daemon lives: it is asked for its status meanwhile. HcfsError with the
+    daemon's sentence when it refuses, and when none answers; Interrupted instead of KeyboardInterrupt once the command
+    has ended early."""
+    if mount_at(directory) is None:
+        raise _no_mount(directory)
+    identity = uuid.uuid4().hex
+    talk = _talk(directory, {"command": name, "id": identity, **words})
+    try:
+        return _answer(talk, directory)
+    except KeyboardInterrupt:
+        _answer(_talk(directory, {"command": "stop", "id": identity}), directory)
+        raise Interrupted(_answer(talk, directory)) from None
+
+
+def _talk(directory: str, command: dict[str, Any]) -> subprocess.Popen[bytes]:
+    path = os.path.join(resolved(directory), ".hcfs", "control")
+    script = os.path.join(os.path.dirname(__file__), "conversation.py")
+    talk = subprocess.Popen(
+        [sys.executable, "-I", "-S", script, path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C isn't for it: it brings the answer of what was stopped.
+    )
+    assert talk.stdin is not None
+    talk.stdin.write(json.dumps(command).encode())
+    talk.stdin.close()
+    talk.stdin = None
+    return talk
+
+
+def _answer(talk: subprocess.Popen[bytes], directory: str) -> dict[str, Any]:
+    while True:
+        try:
+            said, _ = talk.communicate(timeout=TIME_LIMIT)
+            break
+        except subprocess.TimeoutExpired:
+            try:
+                read_status(directory)
+            except HcfsError:
+                talk.kill()
+                raise
+    if talk.returncode == conversation.CANT_OPEN:
+        raise _cant_administer(directory, int(said))
+    if not said:
+        raise HcfsError(f"the mount at {directory} gave no answer: if its daemon has died, mount it again")
+    answer = json.loads(said)
+    assert isinstance(answer, dict)
+    if "error" in answer:
+        failure = HcfsError(f"{directory}: {answer['error']}")
+        failure.exit_code = UsageError.exit_code if answer["errno"] == "EINVAL" else 1
+        raise failure
+    return answer
+
+
+def _cant_administer(directory: str, code: int) -> HcfsError:
+    if code in (errno.EACCES, errno.EPERM):
+        return HcfsError(f"{directory}: only root and the owner of the mount's root directory may administer it")
+    if code == errno.EROFS:
+        return HcfsError(f"{directory} is mounted read-only, so nothing is done there; mount it without 'ro'")
+    if code == errno.ENOENT:
+        return HcfsError(f"{directory} is served by an hcfs that has no control file; mount it again with this one")
+    return HcfsError(f"{directory} can't be administered: {os.strerror(code)}; if its daemon has died, mount it again")
 
 
 def _is_mount_point(path: str) -> bool:

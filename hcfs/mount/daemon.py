@@ -18,7 +18,9 @@ from hcfs.cache import Cache
 from hcfs.device import BlockDevice, BufferPool, open_device
 from hcfs.errors import HcfsError
 from hcfs.mount import logs, mountpoint, tuning
+from hcfs.mount.administration import Administration
 from hcfs.mount.client import mount_at, read_status
+from hcfs.mount.control import Control
 from hcfs.mount.filesystem import Filesystem
 from hcfs.mount.guard import abort, guard_child, start_guard
 from hcfs.mount.notify import Notifier
@@ -193,10 +195,11 @@ def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], No
         stack.callback(filesystem.abandon_all)
         stack.callback(filesystem.close)
         filesystem.virtual = Report(filesystem, device, pool, options, source=source, directory=path).tree()
+        filesystem.control = control = Control(Administration(filesystem).commands())
         # What recovery made stays for good: the collector needn't look at it again.
         gc.collect()
         gc.freeze()
-        session = Session(filesystem, cache, store, options.commit_interval)
+        session = Session(filesystem, cache, store, options.commit_interval, on_end=control.end)
         _attach(Operations(filesystem, session.serving), path, options.kernel_options(source))
         stack.callback(pyfuse3.close, unmount=True)
         notifier.start()

@@ -7,7 +7,7 @@ import logging
 
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import Blocking, CallError
-from hcfs.mount.handles import DirectoryHandle, LockHandle, ObjectHandle, VersionHandle, VirtualHandle
+from hcfs.mount.handles import ControlHandle, DirectoryHandle, LockHandle, ObjectHandle, VersionHandle, VirtualHandle
 from hcfs.mount.lockfiles import LockFile
 from hcfs.mount.opening import Opening
 from hcfs.mount.versions import Fate, Version
@@ -30,6 +30,8 @@ class Data(Opening):
             return Blocking(lambda: self._read_version(handle.version, offset, length))
         if isinstance(handle, VirtualHandle):
             return handle.content[offset : offset + length]
+        if isinstance(handle, ControlHandle):
+            return handle.read(length)
         if isinstance(handle, LockHandle):
             return Blocking(lambda: self._read_lock(handle.lock_file, offset, length))
         raise CallError(errno.EISDIR)
@@ -42,10 +44,13 @@ class Data(Opening):
             raise
 
     def write(self, number: int, offset: int, data: bytes) -> int:
-        """All of `data`, or an error, after which the version is never published. EIO on one that is published."""
+        """All of `data`, or an error, after which the version is never published. EIO on one that is published. To the
+        control file: one command, done when this returns."""
         handle = self.handles.get(number)
         if isinstance(handle, LockHandle):
             return handle.lock_file.write(offset, data)
+        if isinstance(handle, ControlHandle):
+            return handle.write(bytes(data))
         if not isinstance(handle, VersionHandle) or not handle.writable:
             raise CallError(errno.EBADF)
         version = handle.version

@@ -8,7 +8,15 @@ import os
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import Blocking, Caller, CallError, Entry, Opened
 from hcfs.mount.attributes import Changes
-from hcfs.mount.handles import DirectoryHandle, LockHandle, ObjectHandle, VersionHandle, VirtualHandle
+from hcfs.mount.control import Control
+from hcfs.mount.handles import (
+    ControlHandle,
+    DirectoryHandle,
+    LockHandle,
+    ObjectHandle,
+    VersionHandle,
+    VirtualHandle,
+)
 from hcfs.mount.opening import Created
 from hcfs.mount.versions import Fate
 from hcfs.mount.virtual import NAME, VirtualTree
@@ -25,6 +33,9 @@ class Filesystem(Xattrs):
 
     virtual: VirtualTree | None = None
     """Set once the mount is made; the core works without."""
+
+    control: Control | None = None
+    """The same."""
 
     def _is_virtual(self, ino: int) -> bool:
         return VirtualTree.owns(ino)
@@ -84,10 +95,23 @@ class Filesystem(Xattrs):
     def open(self, ino: int, flags: int, caller: Caller) -> Opened | Blocking[Opened]:
         if not self._is_virtual(ino):
             return super().open(ino, flags, caller)
+        if VirtualTree.is_control(ino):
+            return self._open_control(flags, caller)
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             raise CallError(errno.EROFS)
         handle = VirtualHandle(self._tree().content(ino))
         return Opened(self.handles.add(handle), keep_cache=False, direct_io=True)
+
+    def _open_control(self, flags: int, caller: Caller) -> Opened:
+        """EPERM for whoever may not administer: the kernel has checked the mode, but perhaps with an owner that is
+        replaced meanwhile. EACCES unless it is opened to write a command and to read its answer."""
+        if self.control is None:
+            raise CallError(errno.ENOENT)
+        if not self._tree().may_administer(caller.uid):
+            raise CallError(errno.EPERM)
+        if flags & os.O_ACCMODE != os.O_RDWR:
+            raise CallError(errno.EACCES)
+        return Opened(self.handles.add(ControlHandle(self.control)), keep_cache=False, direct_io=True)
 
     def create(self, parent: int, name: bytes, mode: int, flags: int, caller: Caller) -> Created:
         self._refuse_virtual((parent, name))

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 from hcfs.mount.answers import CallError
+from hcfs.mount.control import Control
 from hcfs.mount.lockfiles import LockFile
 from hcfs.mount.versions import Version
 from hcfs.store import Listing, Pin
@@ -53,6 +54,31 @@ class VirtualHandle:
 
     def __init__(self, content: bytes) -> None:
         self.content = content
+
+
+class ControlHandle:
+    """The control file, opened by an administrator: what is written is a command, what is read its answer. Offsets
+    don't count, so that a shell's `exec 3<>` and `cat <&3` do."""
+
+    __slots__ = ("_answer", "_control")
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._answer = b""
+
+    def write(self, command: bytes) -> int:
+        """Run a command, and keep its answer in place of what is left of the last one's. Blocks. Raises CallError with
+        the command's errno, when the answer says why."""
+        self._answer = b""
+        self._answer, code = self._control.execute(command)
+        if code:
+            raise CallError(code)
+        return len(command)
+
+    def read(self, length: int) -> bytes:
+        """What comes next of the answer; nothing at its end."""
+        part, self._answer = self._answer[:length], self._answer[length:]
+        return part
 
 
 class DirectoryHandle:
@@ -102,7 +128,7 @@ class DirectoryHandle:
             self._names += more
 
 
-Handle = ObjectHandle | VersionHandle | LockHandle | VirtualHandle | DirectoryHandle
+Handle = ObjectHandle | VersionHandle | LockHandle | VirtualHandle | ControlHandle | DirectoryHandle
 
 
 class Handles:

@@ -29,11 +29,22 @@ TOUCHES = 60.0
 class Session:
     """Tasks of one mount. `run` returns when the mount has ended: unmounted, or told to by a signal."""
 
-    def __init__(self, filesystem: Filesystem, cache: Cache, store: Store, commit_interval: float) -> None:
+    def __init__(
+        self,
+        filesystem: Filesystem,
+        cache: Cache,
+        store: Store,
+        commit_interval: float,
+        *,
+        on_end: Callable[[], None],
+    ) -> None:
+        """on_end: called, from the loop's thread, when the mount is told to end: whatever takes long is to end early,
+        since the main loop waits for the calls that it has begun."""
         self._fs = filesystem
         self._cache = cache
         self._store = store
         self._commit_interval = commit_interval
+        self._on_end = on_end
         self._pending = trio.Event()
         self._serving = trio.Event()
 
@@ -68,6 +79,7 @@ class Session:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
             async for number in received:
                 log.info("%s: unmounting", signal.Signals(number).name)
+                self._on_end()
                 pyfuse3.terminate()
 
     async def _announce(self, on_serving: Callable[[], None]) -> None:

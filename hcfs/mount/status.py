@@ -16,7 +16,7 @@ from hcfs.mount.metrics import render
 from hcfs.mount.options import MountOptions
 from hcfs.mount.versions import Version
 from hcfs.mount.virtual import Member, VirtualTree, as_json
-from hcfs.store import BLOCK, Quarantined
+from hcfs.store import BLOCK, ROOT_ID, Quarantined
 
 
 class Report:
@@ -49,7 +49,11 @@ class Report:
             "config.json": lambda: as_json(self.config()),
             "staged": self.staged,
         }
-        return VirtualTree(files, self._namespace_files, self._quarantine_files)
+        return VirtualTree(files, self._namespace_files, self._quarantine_files, self._owner)
+
+    def _owner(self) -> tuple[int, int]:
+        root = self._fs.store.attributes(ROOT_ID)
+        return root.uid, root.gid
 
     def status(self) -> dict[str, Any]:
         """Fields of docs: `hcfs status --json` and `.hcfs/status.json`."""

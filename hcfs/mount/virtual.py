@@ -17,6 +17,7 @@ VIRTUAL = 1 << 63
 """Inode numbers from here on are virtual: an object's id has no bit 63 (docs/format.md, "Ids")."""
 
 _TREE, _QUARANTINE, _NAMESPACES = (VIRTUAL + n for n in range(1, 4))
+_CONTROL = VIRTUAL + 4
 _FILES = VIRTUAL + 16
 
 
@@ -29,18 +30,22 @@ class Member(NamedTuple):
 
 
 class VirtualTree:
-    """Read-only, owned by root, and computed when asked: sizes read as 0, as in /proc, and a file's content is taken
-    when it is opened. From memory; thread-safe as far as its sources are."""
+    """Owned by root, and computed when asked: sizes read as 0, as in /proc, and a file's content is taken when it is
+    opened. Read-only but for the control file, which belongs to whoever owns the mount's root. From memory; thread-safe
+    as far as its sources are."""
 
     def __init__(
         self,
         files: Mapping[str, Callable[[], bytes]],
         namespaces: Callable[[], list[Member]],
         quarantined: Callable[[], list[Member]],
+        owner: Callable[[], tuple[int, int]],
     ) -> None:
-        """files: name and content of the plain files. namespaces, quarantined: entries of the two directories."""
+        """files: name and content of the plain files. namespaces, quarantined: entries of the two directories. owner:
+        user and group of the mount's root."""
         self._files = {_FILES + number: (name.encode(), files[name]) for number, name in enumerate(files)}
         self._members = {_NAMESPACES: namespaces, _QUARANTINE: quarantined}
+        self._owner = owner
         self._made_ns = time.time_ns()
 
     @staticmethod
@@ -52,6 +57,15 @@ class VirtualTree:
     def owns_name(parent: int, name: bytes) -> bool:
         """Whether the name is the tree's, or in it."""
         return parent >= VIRTUAL or (name == NAME and parent == ROOT_ID)
+
+    @staticmethod
+    def is_control(ino: int) -> bool:
+        """Whether the inode is the control file."""
+        return ino == _CONTROL
+
+    def may_administer(self, uid: int) -> bool:
+        """Whether a user may use the control file."""
+        return uid in (0, self._owner()[0])
 
     @property
     def root(self) -> int:
@@ -72,7 +86,7 @@ class VirtualTree:
         """Name and inode of each entry of a directory; ENOTDIR."""
         if ino == _TREE:
             files = [(name, number) for number, (name, _) in self._files.items()]
-            return [*files, (b"quarantine", _QUARANTINE), (b"namespaces", _NAMESPACES)]
+            return [*files, (b"quarantine", _QUARANTINE), (b"namespaces", _NAMESPACES), (b"control", _CONTROL)]
         members = self._members.get(ino)
         if members is None:
             raise CallError(errno.ENOTDIR)
@@ -82,12 +96,14 @@ class VirtualTree:
         """Attributes of an inode, whether its object is still there or not: opening it will tell."""
         directory = ino == _TREE or ino in self._members
         kind = Kind.DIRECTORY if directory else Kind.FILE
+        mode = stat.S_IFDIR | 0o555 if directory else stat.S_IFREG | (0o600 if ino == _CONTROL else 0o444)
+        uid, gid = self._owner() if ino == _CONTROL else (0, 0)
         return Attributes(
             id=ino,
             kind=kind,
-            mode=stat.S_IFDIR | 0o555 if directory else stat.S_IFREG | 0o444,
-            uid=0,
-            gid=0,
+            mode=mode,
+            uid=uid,
+            gid=gid,
             nlink=2 if directory else 1,
             size=0,
             blocks=0,

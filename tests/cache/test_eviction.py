@@ -97,7 +97,7 @@ def test_a_rename_takes_the_protection_along(make_rig: Callable[..., Rig]) -> No
     first, *_ = rig.fill()
     rig.cache.looked_up(first)
     rig.store.rename(rig.namespace(), b"fill00000", rig.namespace(), b"renamed")
-    assert rig.cache.evict_namespace(rig.namespace(), None) > 0
+    assert rig.cache.evict_namespace(rig.namespace(), None).nbytes > 0
     assert rig.names() == ["renamed"]
 
 
@@ -108,7 +108,7 @@ def test_a_new_object_in_a_slot_does_not_inherit_protection(make_rig: Callable[.
     rig.store.unlink(rig.namespace(), b"old")
     new = rig.put("new")
     assert new & 0xFFFFFFFF == old & 0xFFFFFFFF
-    assert rig.cache.evict_namespace(rig.namespace(), None) == BLOCK
+    assert rig.cache.evict_namespace(rig.namespace(), None).nbytes == BLOCK
 
 
 def test_what_is_gone_can_not_be_used(rig: Rig) -> None:
@@ -166,7 +166,7 @@ def test_an_empty_store_has_nothing_to_evict(rig: Rig) -> None:
     assert not rig.cache.make_room(1)
     assert not rig.cache.make_room(0)
     assert rig.cache.evict_to_watermark() == 0
-    assert rig.cache.evict_namespace(12345, None) == 0
+    assert rig.cache.evict_namespace(12345, None).nbytes == 0
 
 
 def test_empty_files_stay_where_blocks_are_wanted(rig: Rig) -> None:
@@ -201,11 +201,11 @@ def test_evicting_a_namespace_leaves_the_others_alone(rig: Rig) -> None:
         rig.put(f"a{number:02}", 8, "one")
         rig.put(f"b{number:02}", 8, "two")
     one = rig.namespace("one")
-    assert rig.cache.evict_namespace(one, 8 * BLOCK * 3 - 5) == 8 * BLOCK * 3
+    assert rig.cache.evict_namespace(one, 8 * BLOCK * 3 - 5).nbytes == 8 * BLOCK * 3
     assert rig.gone() == ["a00", "a01", "a02"]
-    assert rig.cache.evict_namespace(one, 0) == 0
+    assert rig.cache.evict_namespace(one, 0).nbytes == 0
     rig.store.create_empty(one, b"empty", 0o644, 0, 0)
-    assert rig.cache.evict_namespace(one, None) == 8 * BLOCK * 17
+    assert rig.cache.evict_namespace(one, None).nbytes == 8 * BLOCK * 17
     assert rig.names("one") == []
     assert len(rig.names("two")) == 20
     assert rig.cache.namespaces.usage(one).evictions == 21

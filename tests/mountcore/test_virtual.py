@@ -46,7 +46,7 @@ def test_the_tree(rig: Rig, me: Process) -> None:
     tree = with_tree(rig)
     assert me.lookup(b".hcfs", ROOT_ID).ino == tree
     assert sorted(me.list(ROOT_ID)) == [b".hcfs", b"kv"]
-    expected = [b"config.json", b"metrics", b"namespaces", b"quarantine", b"staged", b"status.json"]
+    expected = [b"config.json", b"control", b"metrics", b"namespaces", b"quarantine", b"staged", b"status.json"]
     assert sorted(me.list(tree)) == expected
     assert me.lookup(b"..", tree).ino == ROOT_ID
     assert not me.exists(b"absent", tree)
