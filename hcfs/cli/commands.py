@@ -19,6 +19,7 @@ _MODULES = {
     "ns": "hcfs.cli.ns",
     "evict": "hcfs.cli.evict",
     "fsck": "hcfs.cli.fsck",
+    "scrub": "hcfs.cli.scrub",
     "inspect": "hcfs.cli.inspect",
     "keys": "hcfs.cli.keys",
     "lmcache-config": "hcfs.cli.lmcache_config",

@@ -24,8 +24,10 @@ def command(directory: str, as_json: bool) -> None:
 
 
 def _print(status: dict[str, Any]) -> None:
-    parts = ("counters", "namespaces")
+    parts = ("counters", "namespaces", "scrub")
     print_fields({name: value for name, value in status.items() if name not in parts})
+    scrub = {name: value for name, value in status["scrub"].items() if name != "bad"}
+    print_fields({"scrub": scrub if scrub["began_at"] else scrub["state"]})
     click.echo()
     print_table(("counter", "value"), status["counters"].items())
     click.echo()

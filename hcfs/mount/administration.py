@@ -8,6 +8,7 @@ from dataclasses import asdict
 from hcfs.errors import UsageError
 from hcfs.mount.control import Answer, Command
 from hcfs.mount.filesystem import Filesystem
+from hcfs.mount.scrubbing import Scrubbing
 from hcfs.store import ROOT_ID, Kind
 from hcfs.store.errors import StoreError
 
@@ -16,12 +17,13 @@ class Administration:
     """Commands over a filesystem, by name. Each blocks in the thread that brings it, holds no lock while it waits, and
     ends early, at the next piece of its work, when it is told to."""
 
-    def __init__(self, filesystem: Filesystem) -> None:
+    def __init__(self, filesystem: Filesystem, scrubbing: Scrubbing) -> None:
         self._fs = filesystem
+        self._scrubbing = scrubbing
 
     def commands(self) -> Mapping[str, Callable[[Command], Answer]]:
         """For Control."""
-        return {"evict": self.evict}
+        return {"evict": self.evict, "scrub": self._scrubbing.command}
 
     def evict(self, command: Command) -> Answer:
         """Words: namespace; bytes, or without them all that can go. What went is durable when this returns."""

@@ -27,6 +27,7 @@ from hcfs.mount.notify import Notifier
 from hcfs.mount.operations import Operations
 from hcfs.mount.options import MountOptions
 from hcfs.mount.process import Process, has_ended, is_alive, process_of
+from hcfs.mount.scrubbing import Scrubbing
 from hcfs.mount.session import Session
 from hcfs.mount.status import Report
 from hcfs.store import Store, UnrecoveredStore
@@ -194,12 +195,20 @@ def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], No
         )
         stack.callback(filesystem.abandon_all)
         stack.callback(filesystem.close)
-        filesystem.virtual = Report(filesystem, device, pool, options, source=source, directory=path).tree()
-        filesystem.control = control = Control(Administration(filesystem).commands())
+        scrubbing = Scrubbing(filesystem)
+        filesystem.control = control = Control(Administration(filesystem, scrubbing).commands())
+        filesystem.virtual = Report(
+            filesystem, device, pool, options, source=source, directory=path, scrubbing=scrubbing
+        ).tree()
         # What recovery made stays for good: the collector needn't look at it again.
         gc.collect()
         gc.freeze()
-        session = Session(filesystem, cache, store, options.commit_interval, on_end=control.end)
+
+        def ending() -> None:
+            control.end()
+            scrubbing.end()
+
+        session = Session(filesystem, cache, store, options.commit_interval, scrubbing=scrubbing, on_end=ending)
         _attach(Operations(filesystem, session.serving), path, options.kernel_options(source))
         stack.callback(pyfuse3.close, unmount=True)
         notifier.start()

@@ -11,7 +11,7 @@ from hcfs.mount.handles import ControlHandle, DirectoryHandle, LockHandle, Objec
 from hcfs.mount.lockfiles import LockFile
 from hcfs.mount.opening import Opening
 from hcfs.mount.versions import Fate, Version
-from hcfs.store.errors import ChecksumMismatch, UnreadableGranule
+from hcfs.store.errors import DamagedGranule
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ class Data(Opening):
     def _read_lock(self, lock_file: LockFile, offset: int, length: int) -> Content:
         try:
             return lock_file.read(offset, length)
-        except (ChecksumMismatch, UnreadableGranule) as error:
-            self.quarantine(error.oid, error)
+        except DamagedGranule as error:
+            self.quarantine(error.oid, error.generation, str(error))
             raise
 
     def write(self, number: int, offset: int, data: bytes) -> int:
@@ -124,8 +124,8 @@ class Data(Opening):
                 if pin is None:
                     raise
             return self.store.read(pin, offset, length)
-        except (ChecksumMismatch, UnreadableGranule) as error:
-            self.quarantine(error.oid, error)
+        except DamagedGranule as error:
+            self.quarantine(error.oid, error.generation, str(error))
             raise
 
     def _let_go(self, version: Version, *, writer: bool, used: bool = True) -> None:

@@ -17,6 +17,7 @@ from hcfs.mount.lockfiles import LockFile, is_lock_name
 from hcfs.mount.repeating import Repeating, may_open
 from hcfs.mount.versions import Fate, Version
 from hcfs.store import Kind, Pin
+from hcfs.store.errors import DamagedGranule
 
 Created = tuple[Entry, Opened]
 
@@ -253,8 +254,8 @@ class Opening(Repeating):
         SIGBUS."""
         try:
             self.store.verify(handle.pin)
-        except HcfsError as error:
-            self.quarantine(handle.pin.oid, error)
+        except DamagedGranule as error:
+            self.quarantine(error.oid, error.generation, str(error))
             handle.pin.release()
             raise CallError(errno.ENOENT) from error
         return Opened(self.handles.add(handle))

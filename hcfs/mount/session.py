@@ -12,6 +12,7 @@ import trio
 from hcfs.cache import Cache
 from hcfs.errors import HcfsError
 from hcfs.mount.filesystem import Filesystem
+from hcfs.mount.scrubbing import Scrubbing
 from hcfs.store import Store
 
 log = logging.getLogger(__name__)
@@ -36,15 +37,18 @@ class Session:
         store: Store,
         commit_interval: float,
         *,
+        scrubbing: Scrubbing,
         on_end: Callable[[], None],
     ) -> None:
-        """on_end: called, from the loop's thread, when the mount is told to end: whatever takes long is to end early,
-        since the main loop waits for the calls that it has begun."""
+        """on_end: called, from the loop's thread, when the mount ends or is told to: whatever takes long is to end
+        early, since the main loop waits for the calls that it has begun."""
         self._fs = filesystem
         self._cache = cache
         self._store = store
         self._commit_interval = commit_interval
         self._on_end = on_end
+        self._scrubbing = scrubbing
+        self._scrub_wanted = trio.Event()
         self._pending = trio.Event()
         self._serving = trio.Event()
 
@@ -59,21 +63,27 @@ class Session:
         """
         token = trio.lowlevel.current_trio_token()
         self._store.on_pending = lambda: token.run_sync_soon(self._signal_pending, idempotent=True)
+        self._scrubbing.on_start = lambda: token.run_sync_soon(self._signal_scrub, idempotent=True)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._signals)
                 nursery.start_soon(self._announce, on_serving)
+                nursery.start_soon(self._steadily, self._scrub)
                 if not self._fs.read_only:
                     for task in (self._commit, self._keep_house, self._keep_accesses):
                         nursery.start_soon(self._steadily, task)
                 await _serve_requests()
+                self._on_end()
                 nursery.cancel_scope.cancel()
             self._fs.publish_closed()
         finally:
-            self._store.on_pending = None
+            self._store.on_pending = self._scrubbing.on_start = None
 
     def _signal_pending(self) -> None:
         self._pending.set()
+
+    def _signal_scrub(self) -> None:
+        self._scrub_wanted.set()
 
     async def _signals(self) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
@@ -104,6 +114,12 @@ class Session:
         await trio.sleep(self._commit_interval)
         self._pending = trio.Event()
         await trio.to_thread.run_sync(self._store.commit)
+
+    async def _scrub(self) -> None:
+        """One pass. Cancelled, it waits until `on_end` has stopped the pass, whose position is kept."""
+        await self._scrub_wanted.wait()
+        self._scrub_wanted = trio.Event()
+        await trio.to_thread.run_sync(self._scrubbing.run)
 
     async def _keep_house(self) -> None:
         await trio.sleep(HOUSEKEEPING)

@@ -14,6 +14,7 @@ from hcfs.device import BlockDevice, BufferPool
 from hcfs.mount.filesystem import Filesystem
 from hcfs.mount.metrics import render
 from hcfs.mount.options import MountOptions
+from hcfs.mount.scrubbing import Scrubbing
 from hcfs.mount.versions import Version
 from hcfs.mount.virtual import Member, VirtualTree, as_json
 from hcfs.store import BLOCK, ROOT_ID, Quarantined
@@ -31,6 +32,7 @@ class Report:
         *,
         source: str,
         directory: str,
+        scrubbing: Scrubbing,
     ) -> None:
         """source, directory: as the user gave them, made absolute."""
         self._fs = filesystem
@@ -39,6 +41,7 @@ class Report:
         self._options = options
         self._source = source
         self._directory = directory
+        self._scrubbing = scrubbing
         self._mounted_at = time.time()
 
     def tree(self) -> VirtualTree:
@@ -91,6 +94,7 @@ class Report:
             "largest_free_bytes": usage.largest_free,
             "open_handles": len(self._fs.handles),
             "memory": asdict(self._pool.statistics()),
+            "scrub": self._scrubbing.status(),
             "counters": self._counters(cache.evictions, cache.evicted_bytes),
             "requests": dict(self._fs.calls.requests),
             "namespaces": {_text(name): self._usage(oid) for name, oid in self._fs.cache.namespaces.names().items()},

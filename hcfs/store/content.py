@@ -63,7 +63,7 @@ class Content(Durability):
             found = read_bytes(self.device, *source)
         except DeviceError as error:
             self.counters.device_errors += 1
-            raise UnreadableGranule(pin.oid, 0, f"its checksums: {error}") from error
+            raise UnreadableGranule(pin, 0, f"its checksums: {error}") from error
         with self.lock:
             if isinstance(pin.checksums, tuple):
                 pin.checksums = found
@@ -105,7 +105,7 @@ class Content(Durability):
                 self._read_granules(pin, granule, granule)
         if unreadable:
             self.counters.device_errors += 1
-            raise UnreadableGranule(pin.oid, first, unreadable)
+            raise UnreadableGranule(pin, first, unreadable)
         for granule in range(first, last + 1):
             at = granule * granule_bytes - start
             data = buffer[at : min(at + granule_bytes, end - start)]
@@ -113,7 +113,7 @@ class Content(Durability):
                 checksums[granule * 4 : granule * 4 + 4], "little"
             ):
                 self.counters.checksum_errors += 1
-                raise ChecksumMismatch(pin.oid, granule)
+                raise ChecksumMismatch(pin, granule)
         return buffer[: end - start]
 
     def _fill(self, pin: Pin, first_block: int, buffer: memoryview) -> None:

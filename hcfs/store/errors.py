@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import errno
+from typing import TYPE_CHECKING
 
 from hcfs.errors import HcfsError
+
+if TYPE_CHECKING:
+    from hcfs.store.pins import Pin
 
 
 class StoreError(HcfsError):
@@ -125,22 +129,29 @@ class StagedFailed(StoreError):
     """The staged object failed before, or was abandoned or published."""
 
 
-class ChecksumMismatch(StoreError):
-    """A granule didn't verify: `oid`, `granule` (index)."""
+class DamagedGranule(StoreError):
+    """Bytes of an object that can't be handed out: `oid`, `generation` of the content that was read, `granule`
+    (index)."""
 
-    def __init__(self, oid: int, granule: int) -> None:
-        super().__init__(f"granule {granule} of object {oid} doesn't match its checksum")
-        self.oid = oid
+    def __init__(self, pin: Pin, granule: int, text: str) -> None:
+        super().__init__(f"granule {granule} of object {pin.oid} {text}")
+        self.oid = pin.oid
+        self.generation = pin.generation
         self.granule = granule
 
 
-class UnreadableGranule(StoreError):
-    """The device couldn't read a granule: `oid`, `granule` (index)."""
+class ChecksumMismatch(DamagedGranule):
+    """A granule didn't verify."""
 
-    def __init__(self, oid: int, granule: int, reason: str) -> None:
-        super().__init__(f"granule {granule} of object {oid} can't be read: {reason}")
-        self.oid = oid
-        self.granule = granule
+    def __init__(self, pin: Pin, granule: int) -> None:
+        super().__init__(pin, granule, "doesn't match its checksum")
+
+
+class UnreadableGranule(DamagedGranule):
+    """The device couldn't read a granule, or its checksum."""
+
+    def __init__(self, pin: Pin, granule: int, reason: str) -> None:
+        super().__init__(pin, granule, f"can't be read: {reason}")
 
 
 class UnreadableChecksums(StoreError):

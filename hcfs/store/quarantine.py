@@ -30,10 +30,11 @@ class Quarantined:
 class Quarantine(Staging):
     """The part of the store that lets objects go."""
 
-    def quarantine(self, oid: int, reason: str) -> list[tuple[int, bytes]]:
+    def quarantine(self, oid: int, reason: str, generation: int | None = None) -> list[tuple[int, bytes]]:
         """Take all names from a file that can't be trusted and set it aside. Memory only; durable with the next commit.
 
-        The (parent id, name) pairs taken; none when it was quarantined or dropped before. On a read-only store the
+        generation: of the content that was found bad; None for whatever it is now. The (parent id, name) pairs taken;
+        none when it was quarantined or dropped before, or has other content by now. On a read-only store the
         names go from memory only, which is enough to make it a miss until the next mount finds it again."""
         with self.lock:
             slot = self.index.table.slot(oid)
@@ -41,6 +42,7 @@ class Quarantine(Staging):
                 not slot
                 or self.index.table.flags[slot] & Flags.QUARANTINED
                 or kind_of(self.index.table.mode[slot]) is not Kind.FILE
+                or generation not in (None, self.index.table.generation[slot])
             ):
                 return []
             names = self.names_of(oid)

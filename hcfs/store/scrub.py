@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hcfs.store.attributes import SLOT_MASK, Kind
-from hcfs.store.errors import ChecksumMismatch, NoSuchObject, UnreadableGranule
+from hcfs.store.errors import DamagedGranule, NoSuchObject
 from hcfs.store.pins import Pin
 from hcfs.store.store import Store
 
@@ -22,6 +22,8 @@ class Damaged:
     """An object whose bytes don't verify, or can't be read."""
 
     oid: int
+    generation: int
+    """of the bad content: quarantine the object only if it still has that"""
     granule: int
     reason: str
     """a sentence"""
@@ -66,12 +68,13 @@ class Scrub:
             raise ValueError(f"a scrub of {bytes_per_second} bytes a second never ends")
         self._store = store
         self._on_damage = on_damage
-        self._rate = bytes_per_second
+        self.bytes_per_second = bytes_per_second
+        """may be changed while it runs"""
         self._clock = clock
         self._sleep = sleep
         self._due = clock()
         """when what was read so far may have been read"""
-        self._statistics = ScrubStatistics(start, len(store.index.table), 0, 0, 0, finished=False)
+        self._statistics = ScrubStatistics(start, store.slots, 0, 0, 0, finished=False)
 
     @property
     def statistics(self) -> ScrubStatistics:
@@ -109,7 +112,7 @@ class Scrub:
         try:
             if not self._verify(pin, stop):
                 return False
-        except (ChecksumMismatch, UnreadableGranule) as error:
+        except DamagedGranule as error:
             damaged = self._judge(pin, error)
         finally:
             pin.release()
@@ -119,13 +122,13 @@ class Scrub:
         self._note(position=done.position + 1, objects=done.objects + 1, damaged=done.damaged + (damaged is not None))
         return True
 
-    def _judge(self, pin: Pin, error: ChecksumMismatch | UnreadableGranule) -> Damaged | None:
+    def _judge(self, pin: Pin, error: DamagedGranule) -> Damaged | None:
         """None where the object has other content by now: what was read is damaged, but nobody's any more."""
         try:
             current = self._store.attributes(pin.oid).generation == pin.generation
         except NoSuchObject:
             return None
-        return Damaged(pin.oid, error.granule, str(error)) if current else None
+        return Damaged(pin.oid, pin.generation, error.granule, str(error)) if current else None
 
     def _verify(self, pin: Pin, stop: Callable[[], bool]) -> bool:
         granule_bytes = self._store.superblock.granule
@@ -142,10 +145,11 @@ class Scrub:
     def _pace(self, length: int) -> None:
         """Note bytes that were read, and wait for the rate."""
         self._note(checked_bytes=self._statistics.checked_bytes + length)
-        if self._rate is None:
+        rate = self.bytes_per_second
+        if rate is None:
             return
         now = self._clock()
-        self._due = max(self._due, now - BURST_SECONDS) + length / self._rate
+        self._due = max(self._due, now - BURST_SECONDS) + length / rate
         if self._due > now:
             self._sleep(self._due - now)
 
@@ -161,7 +165,7 @@ class Scrub:
         old = self._statistics
         self._statistics = ScrubStatistics(
             old.position if position is None else position,
-            max(old.slots, len(self._store.index.table)),
+            max(old.slots, self._store.slots),
             old.objects if objects is None else objects,
             old.checked_bytes if checked_bytes is None else checked_bytes,
             old.damaged if damaged is None else damaged,

@@ -38,6 +38,11 @@ class Store(Quarantine):
                 fragmented_objects=len(self.index.table.scattered),
             )
 
+    @property
+    def slots(self) -> int:
+        """The slot behind the last one that was ever used: where a walk through `objects` ends."""
+        return len(self.index.table)
+
     def objects(self, first_slot: int = 1) -> Iterator[int]:
         """Ids of all objects from a slot on, quarantined ones included; objects that come or go meanwhile may be
         missed."""

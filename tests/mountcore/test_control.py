@@ -17,6 +17,7 @@ from hcfs.mount.administration import Administration
 from hcfs.mount.answers import Caller
 from hcfs.mount.control import AT_ONCE, COMMAND_MAX, Answer, Command, Control
 from hcfs.mount.options import MountOptions
+from hcfs.mount.scrubbing import Scrubbing
 from hcfs.mount.status import Report
 from hcfs.store import ROOT_ID
 
@@ -149,9 +150,17 @@ def test_the_end_of_the_mount_ends_commands(desk: Desk) -> None:
 def control(rig: Rig, me: Process) -> int:
     """Inode of the file."""
     options = MountOptions.parse("lookup_grace=5")
-    report = Report(rig.fs, rig.device, BufferPool(1 << 20), options, source="/dev/x", directory="/mnt/x")
+    report = Report(
+        rig.fs,
+        rig.device,
+        BufferPool(1 << 20),
+        options,
+        source="/dev/x",
+        directory="/mnt/x",
+        scrubbing=Scrubbing(rig.fs),
+    )
     rig.fs.virtual = report.tree()
-    rig.fs.control = Control(Administration(rig.fs).commands())
+    rig.fs.control = Control(Administration(rig.fs, Scrubbing(rig.fs)).commands())
     return me.lookup(b"control", me.lookup(b".hcfs", ROOT_ID).ino).ino
 
 

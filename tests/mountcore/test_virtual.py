@@ -10,6 +10,7 @@ from mountcore.kernel import Process, Rig, errno_of
 from hcfs.device import BufferPool
 from hcfs.mount.answers import finish
 from hcfs.mount.options import MountOptions
+from hcfs.mount.scrubbing import Scrubbing
 from hcfs.mount.status import Report
 from hcfs.store import ROOT_ID
 
@@ -26,7 +27,15 @@ COUNTERS = (
 
 def with_tree(rig: Rig) -> int:
     options = MountOptions.parse("lookup_grace=5")
-    report = Report(rig.fs, rig.device, BufferPool(1 << 20), options, source="/dev/x", directory="/mnt/x")
+    report = Report(
+        rig.fs,
+        rig.device,
+        BufferPool(1 << 20),
+        options,
+        source="/dev/x",
+        directory="/mnt/x",
+        scrubbing=Scrubbing(rig.fs),
+    )
     rig.fs.virtual = report.tree()
     return rig.fs.virtual.root
 
