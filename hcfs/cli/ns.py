@@ -11,9 +11,9 @@ import click
 
 from hcfs.cache.options import checked
 from hcfs.cli.arguments import QUOTA, json_option, mount_argument
-from hcfs.cli.output import human_size, print_fields, print_json, print_table, shown_quota
+from hcfs.cli.output import human_size, print_fields, print_json, print_table, shown_quota, warn
 from hcfs.errors import HcfsError, UsageError
-from hcfs.mount.client import namespace_directory, namespace_status, read_status
+from hcfs.mount.client import Interrupted, administer, namespace_directory, namespace_status, read_status
 
 _XATTR_PREFIX = "user.hcfs."
 
@@ -101,6 +101,47 @@ def show(directory: str, name: str, as_json: bool) -> None:
         print_json(status)
     else:
         print_fields(status)
+
+
+@command.command(short_help="Remove a namespace.")
+@mount_argument
+@name_argument
+@click.option("--force", is_flag=True, help="Also with files in it, which go too.")
+@click.option("--wipe", is_flag=True, help="Leave no byte and no name of them on the device: zeros instead.")
+@json_option
+def rm(directory: str, name: str, force: bool, wipe: bool, as_json: bool) -> int:
+    """Remove the namespace NAME; durable when this returns.
+
+    With --wipe all free space is zeroed, since nobody remembers whose bytes it holds, and the metadata written anew.
+    Exit code 1 when something isn't wiped, since it is open or being written: the empty namespace is kept then, and the
+    command can be given again. Stop the namespace's clients before.
+    """
+    namespace_directory(directory, name)
+    try:
+        answer = administer(directory, "remove", namespace=name, force=force, wipe=wipe)
+    except Interrupted as interrupted:
+        _report_removal(directory, name, interrupted.answer, as_json)
+        raise
+    _report_removal(directory, name, answer, as_json)
+    return 0 if answer["removed"] else 1
+
+
+def _report_removal(directory: str, name: str, answer: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+    else:
+        click.echo(f"{answer['objects']} files removed, {human_size(answer['freed_bytes'])}")
+        if "wiped_bytes" in answer:
+            click.echo(f"{human_size(answer['wiped_bytes'])} of free space wiped")
+    if answer["removed"]:
+        return
+    reasons = []
+    if answer.get("open_bytes"):
+        reasons.append(f"{human_size(answer['open_bytes'])} of removed files are still open")
+    if answer.get("unfinished_objects"):
+        reasons.append(f"{answer['unfinished_objects']} files are being written")
+    why = " and ".join(reasons) or "the command was stopped"
+    warn(f"{name} is emptied, but not everything is wiped: {why}; close them and give the command again.")
 
 
 def _checked(options: dict[str, Any]) -> dict[str, str]:

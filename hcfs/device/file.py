@@ -19,6 +19,7 @@ from hcfs.device.buffers import BufferPool
 from hcfs.device.errors import DeviceError
 from hcfs.device.geometry import Geometry
 from hcfs.device.protocol import BLOCK, IoMode, check_range
+from hcfs.device.sysfs import takes_discard
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -55,6 +56,7 @@ class FileDevice:
         self.io: IoMode = io
         self.read_only = read_only
         self._fd = fd
+        self._is_block = stat.S_ISBLK(os.fstat(fd).st_mode)
         self._claims = claims
         self._pool = pool
         self._memory_alignment = shape.dio_memory_alignment if io == "direct" else 1
@@ -113,17 +115,60 @@ class FileDevice:
                     self._flush_failure = error.errno
         raise DeviceError(self.name, "flush", os_errno=self._flush_failure)
 
-    def discard(self, offset: int, length: int) -> None:
+    @property
+    def takes_discard(self) -> bool:
+        if self.read_only:
+            return False
+        if self._is_block:
+            return takes_discard(os.fstat(self._fd).st_rdev)
+        try:
+            syscalls.punch_hole(self._fd, self.size, BLOCK)  # behind the end, so it changes nothing
+        except OSError:
+            return False
+        return True
+
+    def discard(self, offset: int, length: int) -> bool:
         self._check("discard", offset, length)
         if self.read_only or not length:
-            return
-        is_block = stat.S_ISBLK(os.fstat(self._fd).st_mode)
-        discard = syscalls.block_discard if is_block else syscalls.punch_hole
+            return not self.read_only
+        discard = syscalls.block_discard if self._is_block else syscalls.punch_hole
         try:
             for start in range(offset, offset + length, DISCARD_CHUNK):
                 discard(self._fd, start, min(DISCARD_CHUNK, offset + length - start))
         except OSError as error:
             log.debug("%s: discard of %d bytes at %d: %s", self.name, length, offset, error.strerror)
+            return False
+        return True
+
+    def zero(self, offset: int, length: int) -> None:
+        self._check("zero", offset, length)
+        if self.read_only:
+            raise DeviceError(self.name, "zero", offset, length, os_errno=errno.EROFS)
+        if self._is_block:
+            try:
+                # Of a block device this is "write zeroes": done by the drive, and zeros for sure, or refused.
+                syscalls.punch_hole(self._fd, offset, length)
+                return
+            except OSError as error:
+                log.debug("%s: zeros are written, since the drive can't make them: %s", self.name, error.strerror)
+            self._write_zeros(offset, offset + length)
+            return
+        # A hole would only give the blocks back to the image's filesystem, as they are: so they are overwritten. What
+        # is a hole already holds nothing.
+        at, end = offset, offset + length
+        while at < end:
+            start = syscalls.next_data(self._fd, at)
+            if start is None or start >= end:
+                return
+            start = max(at, start // BLOCK * BLOCK)
+            stop = min(end, -(-os.lseek(self._fd, start, os.SEEK_HOLE) // BLOCK) * BLOCK)
+            self._write_zeros(start, stop)
+            at = stop
+
+    def _write_zeros(self, start: int, end: int) -> None:
+        zeros = memoryview(mmap.mmap(-1, min(COPY_CHUNK, end - start), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+        for at in range(start, end, len(zeros)):
+            self._write(at, zeros[: min(len(zeros), end - at)])
 
     def clear_tail(self) -> None:
         """Zero what lies between `size` and the exact end, less than a block: it may hold a partition table's copy."""

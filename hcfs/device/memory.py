@@ -53,12 +53,18 @@ class MemoryDevice:
     def flush(self) -> None:
         self._check("flush", 0, 0)
 
-    def discard(self, offset: int, length: int) -> None:
+    takes_discard = True
+
+    def discard(self, offset: int, length: int) -> bool:
         """Zeros the range, as loop devices and most drives do."""
         self._check("discard", offset, length)
         if not self.read_only:
             with memoryview(self.contents) as medium:
                 medium[offset : offset + length] = bytes(length)
+        return not self.read_only
+
+    def zero(self, offset: int, length: int) -> None:
+        self.write(offset, bytes(length))
 
     def close(self) -> None:
         self._closed = True

@@ -44,7 +44,7 @@ class BlockDevice(Protocol):
 
     @property
     def read_only(self) -> bool:
-        """Whether write is refused (DeviceError, EROFS in `os_errno`); flush and discard then do nothing."""
+        """Whether write is refused (DeviceError, EROFS in `os_errno`), and zero; flush and discard then do nothing."""
 
     def read_into(self, offset: int, buffer: memoryview) -> None:
         """Fill the whole of `buffer` (contiguous, writable) from `offset`; DeviceError, with undefined content, if that
@@ -61,9 +61,17 @@ class BlockDevice(Protocol):
         kernel forgets the failed pages, and a second fsync would report success.
         """
 
-    def discard(self, offset: int, length: int) -> None:
+    @property
+    def takes_discard(self) -> bool:
+        """Whether the medium says that it takes discards at all."""
+
+    def discard(self, offset: int, length: int) -> bool:
         """Tell the medium that a range holds nothing of value; its content is undefined afterwards. Best effort: never
-        an error."""
+        an error. Whether the medium took it."""
+
+    def zero(self, offset: int, length: int) -> None:
+        """Make a range read as zeros, so that what it held can't be read back; durable after a flush. Errors, and what
+        they leave, as for `write`."""
 
     def close(self) -> None:
         """Give the device back, without flushing. Idempotent; every other call afterwards is a DeviceError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import os
 import struct
@@ -60,6 +61,17 @@ def punch_hole(fd: int, offset: int, length: int) -> None:
     if _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_int64(offset), ctypes.c_int64(length)):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
+
+
+def next_data(fd: int, offset: int) -> int | None:
+    """Where the first data at or behind an offset of a file begins; None when only a hole follows. On a filesystem that
+    knows no holes that is the offset itself."""
+    try:
+        return os.lseek(fd, offset, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return None
 
 
 def loop_backing(fd: int) -> tuple[int, int, int]:

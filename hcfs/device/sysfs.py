@@ -16,6 +16,12 @@ def whole_disk(directory: Path) -> Path:
     return directory.parent if (directory / "partition").exists() else directory
 
 
+def takes_discard(rdev: int) -> bool:
+    """Whether a block device's queue takes discards."""
+    limit = read_attribute(whole_disk(sysfs_directory(rdev)) / "queue/discard_max_bytes")
+    return limit is not None and int(limit) > 0
+
+
 def partitions(directory: Path) -> list[Path]:
     """The sysfs directories of a disk's partitions."""
     return sorted(path.parent for path in directory.glob("*/partition"))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
 from hcfs.errors import UsageError
+from hcfs.mount.answers import CallError
 from hcfs.mount.control import Answer, Command
 from hcfs.mount.filesystem import Filesystem
 from hcfs.mount.scrubbing import Scrubbing
-from hcfs.store import ROOT_ID, Kind
+from hcfs.store import BLOCK, ROOT_ID, Kind
 from hcfs.store.errors import StoreError
+from hcfs.store.wipe import Wipe
+
+PATIENCE_S = 10.0
+"""Seconds for which a wipe waits for files that are open."""
 
 
 class Administration:
@@ -23,7 +29,7 @@ class Administration:
 
     def commands(self) -> Mapping[str, Callable[[Command], Answer]]:
         """For Control."""
-        return {"evict": self.evict, "scrub": self._scrubbing.command}
+        return {"evict": self.evict, "remove": self.remove, "scrub": self._scrubbing.command}
 
     def evict(self, command: Command) -> Answer:
         """Words: namespace; bytes, or without them all that can go. What went is durable when this returns."""
@@ -38,6 +44,38 @@ class Administration:
             "kept": asdict(self._fs.cache.kept(namespace)),
             "stopped": command.stopped(),
         }
+
+    def remove(self, command: Command) -> Answer:
+        """Words: namespace; force, to remove what is in it; wipe, to leave no byte of it on the medium.
+
+        Everything goes from the namespace first, then from the medium, then the namespace itself: as long as it is
+        there, something is left to do, and the command can be given again. What is answered is durable."""
+        words = command.words
+        name, force, wipe = words.text("namespace"), words.flag("force"), words.flag("wipe")
+        words.end()
+        fs, namespace = self._fs, self._namespace(name)
+        fs.store.require_writable()
+        inside = fs.count_below(namespace)
+        if inside and not force:
+            raise CallError(
+                errno.ENOTEMPTY, f"namespace {name!r} holds {inside} files: give --force if they are to go with it"
+            )
+        removed = fs.remove_below(namespace, command.stopped, files=force)
+        answer = {"removed": False, "objects": removed.objects, "freed_bytes": removed.blocks * BLOCK}
+        if wipe and not command.stopped():
+            fs.purge_quarantined_of(name.encode(errors="surrogateescape"))
+            fs.store.commit()
+            wiped = Wipe(fs.store, namespace).run(PATIENCE_S, command.stopped)
+            answer |= asdict(wiped)
+            if not wiped.complete:
+                return answer
+        if command.stopped():
+            return {**answer, "stopped": True}
+        fs.remove_namespace(namespace, name.encode(errors="surrogateescape"))
+        fs.store.commit()
+        if wipe:
+            fs.store.rewrite_metadata()
+        return {**answer, "removed": True}
 
     def _namespace(self, name: str) -> int:
         """Id of a namespace; UsageError when there is none of that name."""

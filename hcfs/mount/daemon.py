@@ -31,11 +31,15 @@ from hcfs.mount.scrubbing import Scrubbing
 from hcfs.mount.session import Session
 from hcfs.mount.status import Report
 from hcfs.store import Store, UnrecoveredStore
+from hcfs.store.discard import Discards
 
 log = logging.getLogger(__name__)
 
 UNMOUNT_LIMIT = 300.0
 """Seconds for the daemon to end once nothing is mounted: what was written last is on its way to the device."""
+
+LAST_DISCARDS = 5.0
+"""Seconds for which the end of a mount discards what is left."""
 
 REAPED_LIMIT = 1.0
 """Seconds for an ended daemon's parent to take note of it, so that its process id is gone."""
@@ -181,8 +185,11 @@ def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], No
     with ExitStack() as stack:
         device = open_device(source, pool, read_only=options.read_only)
         stack.callback(device.close)
+        if options.discard == "batch" and not device.takes_discard:
+            raise HcfsError(f"{source} takes no discards, so discard=batch can't be kept; mount it without")
         store = UnrecoveredStore.open(device, pool).recover(read_only=options.read_only)
-        stack.callback(_close_store, store)
+        discards = Discards(store) if options.discard == "batch" else None
+        stack.callback(_close_store, store, discards)
         notifier = Notifier()
         cache = _make_cache(store, options, notifier)
         filesystem = Filesystem(
@@ -198,7 +205,7 @@ def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], No
         scrubbing = Scrubbing(filesystem)
         filesystem.control = control = Control(Administration(filesystem, scrubbing).commands())
         filesystem.virtual = Report(
-            filesystem, device, pool, options, source=source, directory=path, scrubbing=scrubbing
+            filesystem, device, pool, options, source=source, directory=path, scrubbing=scrubbing, discards=discards
         ).tree()
         # What recovery made stays for good: the collector needn't look at it again.
         gc.collect()
@@ -208,7 +215,9 @@ def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], No
             control.end()
             scrubbing.end()
 
-        session = Session(filesystem, cache, store, options.commit_interval, scrubbing=scrubbing, on_end=ending)
+        session = Session(
+            filesystem, cache, store, options.commit_interval, scrubbing=scrubbing, discards=discards, on_end=ending
+        )
         _attach(Operations(filesystem, session.serving), path, options.kernel_options(source))
         stack.callback(pyfuse3.close, unmount=True)
         notifier.start()
@@ -238,8 +247,12 @@ def _make_cache(store: Store, options: MountOptions, notifier: Notifier) -> Cach
     )
 
 
-def _close_store(store: Store) -> None:
+def _close_store(store: Store, discards: Discards | None) -> None:
     try:
+        if discards is not None and store.state != "read-only":
+            # What is left is found by the next mount, as free space whose past nobody knows.
+            store.commit()
+            discards.run(LAST_DISCARDS)
         store.close()
     except HcfsError as error:
         log.error("what was published last may be lost: %s", error)

@@ -9,7 +9,7 @@ from hcfs.errors import HcfsError
 from hcfs.mount.answers import Caller, Entry, Opened, Space
 from hcfs.mount.core import Identity
 from hcfs.mount.handles import DirectoryHandle
-from hcfs.mount.renaming import Renaming
+from hcfs.mount.removal import Removal
 from hcfs.mount.versions import Fate
 from hcfs.mount.virtual import VIRTUAL
 from hcfs.store import BLOCK, Kind
@@ -20,7 +20,7 @@ LISTED_TIMEOUT = 5.0
 everything from eviction, as lookups do, so what was only listed is looked up again before long."""
 
 
-class Listing(Renaming):
+class Listing(Removal):
     """All from memory."""
 
     def opendir(self, ino: int, caller: Caller) -> Opened:

@@ -24,6 +24,8 @@ MOUNT_WORDS = frozenset(
 )
 """For mount(8) and fstab, which have acted on them already."""
 
+DISCARDS = ("off", "batch")
+
 SMALLEST_MEMORY = 16 << 20
 
 _TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)?")
@@ -44,6 +46,8 @@ class MountOptions:
     """Part of the capacity above which the background evicts..."""
     low_watermark: float = 0.90
     """...down to this part."""
+    discard: str = "off"
+    """`batch`: the medium is told of freed blocks, in the background."""
     memory: int = 256 << 20
     """Bytes of the pool of I/O buffers."""
     log: str | None = None
@@ -124,6 +128,8 @@ class MountOptions:
             )
         if self.memory < SMALLEST_MEMORY:
             raise UsageError(f"memory={self.memory} is too little for a mount; give at least {SMALLEST_MEMORY >> 20}M")
+        if self.discard != "off" and self.read_only:
+            raise UsageError("discard=batch can't be kept by a mount that writes nothing; leave out either it or ro")
         for name in ("commit_interval", "staging_ttl"):
             if getattr(self, name) <= 0:
                 raise UsageError(f"{name}=0 can't be kept; give a time above 0, such as 1s")
@@ -157,6 +163,13 @@ def size(name: str, value: object) -> int:
     return nbytes
 
 
+def discard_mode(name: str, value: object) -> str:
+    """`off` or `batch`. UsageError for anything else."""
+    if value not in DISCARDS:
+        raise UsageError(f"{_shown(name, value)} is no way to discard; write discard=off or discard=batch")
+    return str(value)
+
+
 def _shown(name: str, value: object) -> str:
     return name if value is True else f"{name}={value}"
 
@@ -171,6 +184,7 @@ _VALUES: Mapping[str, Callable[[str, object], Any]] = {
     "lookup_grace": seconds,
     "high_watermark": part,
     "low_watermark": part,
+    "discard": discard_mode,
     "memory": size,
     "log": _text,
 }

@@ -14,6 +14,7 @@ from hcfs.errors import HcfsError
 from hcfs.mount.filesystem import Filesystem
 from hcfs.mount.scrubbing import Scrubbing
 from hcfs.store import Store
+from hcfs.store.discard import Discards
 
 log = logging.getLogger(__name__)
 
@@ -38,16 +39,19 @@ class Session:
         commit_interval: float,
         *,
         scrubbing: Scrubbing,
+        discards: Discards | None,
         on_end: Callable[[], None],
     ) -> None:
-        """on_end: called, from the loop's thread, when the mount ends or is told to: whatever takes long is to end
-        early, since the main loop waits for the calls that it has begun."""
+        """discards: None where there are to be none. on_end: called, from the loop's thread, when the mount ends or is
+        told to: whatever takes long is to end early, since the main loop waits for the calls that it has begun."""
         self._fs = filesystem
         self._cache = cache
         self._store = store
         self._commit_interval = commit_interval
         self._on_end = on_end
         self._scrubbing = scrubbing
+        self._discards = discards
+        self._ends = False
         self._scrub_wanted = trio.Event()
         self._pending = trio.Event()
         self._serving = trio.Event()
@@ -70,10 +74,10 @@ class Session:
                 nursery.start_soon(self._announce, on_serving)
                 nursery.start_soon(self._steadily, self._scrub)
                 if not self._fs.read_only:
-                    for task in (self._commit, self._keep_house, self._keep_accesses):
+                    for task in (self._commit, self._keep_house, self._keep_accesses, self._discard):
                         nursery.start_soon(self._steadily, task)
                 await _serve_requests()
-                self._on_end()
+                self._end()
                 nursery.cancel_scope.cancel()
             self._fs.publish_closed()
         finally:
@@ -82,6 +86,10 @@ class Session:
     def _signal_pending(self) -> None:
         self._pending.set()
 
+    def _end(self) -> None:
+        self._ends = True
+        self._on_end()
+
     def _signal_scrub(self) -> None:
         self._scrub_wanted.set()
 
@@ -89,7 +97,7 @@ class Session:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
             async for number in received:
                 log.info("%s: unmounting", signal.Signals(number).name)
-                self._on_end()
+                self._end()
                 pyfuse3.terminate()
 
     async def _announce(self, on_serving: Callable[[], None]) -> None:
@@ -120,6 +128,12 @@ class Session:
         await self._scrub_wanted.wait()
         self._scrub_wanted = trio.Event()
         await trio.to_thread.run_sync(self._scrubbing.run)
+
+    async def _discard(self) -> None:
+        if self._discards is None:
+            await trio.sleep_forever()
+        await trio.sleep(HOUSEKEEPING)
+        await trio.to_thread.run_sync(self._discards.run, HOUSEKEEPING, lambda: self._ends)
 
     async def _keep_house(self) -> None:
         await trio.sleep(HOUSEKEEPING)

@@ -18,6 +18,7 @@ from hcfs.mount.scrubbing import Scrubbing
 from hcfs.mount.versions import Version
 from hcfs.mount.virtual import Member, VirtualTree, as_json
 from hcfs.store import BLOCK, ROOT_ID, Quarantined
+from hcfs.store.discard import Discards
 
 
 class Report:
@@ -33,8 +34,9 @@ class Report:
         source: str,
         directory: str,
         scrubbing: Scrubbing,
+        discards: Discards | None = None,
     ) -> None:
-        """source, directory: as the user gave them, made absolute."""
+        """source, directory: as the user gave them, made absolute. discards: None where there are none."""
         self._fs = filesystem
         self._device = device
         self._pool = pool
@@ -42,6 +44,7 @@ class Report:
         self._source = source
         self._directory = directory
         self._scrubbing = scrubbing
+        self._discards = discards
         self._mounted_at = time.time()
 
     def tree(self) -> VirtualTree:
@@ -94,6 +97,7 @@ class Report:
             "largest_free_bytes": usage.largest_free,
             "open_handles": len(self._fs.handles),
             "memory": asdict(self._pool.statistics()),
+            "discard": self._discarding(),
             "scrub": self._scrubbing.status(),
             "counters": self._counters(cache.evictions, cache.evicted_bytes),
             "requests": dict(self._fs.calls.requests),
@@ -123,6 +127,17 @@ class Report:
         path = self._fs.shown(version).strip("'")
         fields = (attributes.size, state, owner, version.handles, f"{now - version.created_at:.0f}", path)
         return "\t".join(map(str, fields)).encode() + b"\n"
+
+    def _discarding(self) -> dict[str, Any]:
+        discards = self._discards
+        if discards is None:
+            return {"mode": "off"}
+        return {
+            "mode": "batch",
+            "pending_bytes": discards.pending_bytes,
+            "discarded_bytes": discards.discarded_bytes,
+            "refused_bytes": discards.refused_bytes,
+        }
 
     def _counters(self, evictions: int, evicted_bytes: int) -> dict[str, int]:
         store, calls = self._fs.store.counters, self._fs.calls

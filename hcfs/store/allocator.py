@@ -92,6 +92,28 @@ class Allocator:
             count -= part
         return taken
 
+    def take_within(self, block: int, count: int) -> list[tuple[int, int]]:
+        """Take what is free of the `count` blocks from `block` on: (block, count) runs."""
+        end, taken = block + count, []
+        keys = self._by_block.keys()
+        at = max(0, self._by_block.bisect_right(block) - 1)
+        while at < len(keys) and keys[at] < end:
+            start = keys[at]
+            stop = start + self._by_block[start]
+            first, last = max(start, block), min(stop, end)
+            if first >= last:
+                at += 1
+                continue
+            self._remove(start, stop - start)
+            if start < first:
+                self._insert(start, first - start)
+                at += 1
+            if last < stop:
+                self._insert(last, stop - last)
+            self.free_blocks -= last - first
+            taken.append((first, last - first))
+        return taken
+
     def give(self, block: int, count: int) -> None:
         """Return a run. Raises Overlap when a part of it is free already or outside the data area."""
         if count <= 0 or block < self.start or block + count > self.start + self.blocks:

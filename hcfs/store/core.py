@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import compress
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from hcfs.device import BlockDevice, BufferPool, DeviceError
 from hcfs.store.attributes import SLOT_MASK, Attributes, Flags, Kind, kind_of
@@ -27,6 +27,9 @@ from hcfs.store.log import LogWriter
 from hcfs.store.pins import Pin
 from hcfs.store.space import Share, Space
 from hcfs.store.superblock import BLOCK, Superblock
+
+if TYPE_CHECKING:
+    from hcfs.store.staged import Staged
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +85,8 @@ class Core:
         self.lock = threading.RLock()
         self.checkpoint_lock = threading.Lock()
         self.commit_lock = threading.Lock()
+        self.restored = threading.Condition(self.lock)
+        """notified when withheld blocks are free again"""
         self.writer = writer
         self.region = region
         self.region_generation = region_generation
@@ -98,6 +103,8 @@ class Core:
         """a log write or a flush failed: nothing that waits for a commit will ever be durable"""
         self.touched: dict[int, int] = {}
         self.staged_objects = 0
+        self.staged: set[Staged] = set()
+        """all that are neither published nor abandoned"""
         self.reserved_bytes = 0
         """metadata bytes promised to sealed objects"""
         self.reserved_objects = 0
@@ -240,12 +247,27 @@ class Core:
             else:
                 self.space.release(Share.PENDING, runs)
 
+    def restore(self, runs: list[tuple[int, int]]) -> None:
+        """Give back what was withheld from writers."""
+        with self.restored:
+            self.space.restore(runs)
+            self.restored.notify_all()
+
+    def parked_oids(self) -> set[int]:
+        """Objects that are gone, or have other content, but for the handles that still read what was; the caller holds
+        the lock."""
+        return set(self._parked)
+
+    def parked_bytes(self, oids: set[int] | None = None) -> int:
+        """Of those objects, None for all, what the handles keep; the caller holds the lock."""
+        parked = self._parked if oids is None else {oid: self._parked[oid] for oid in oids & self._parked.keys()}
+        return sum(count for runs in parked.values() for _, count in runs) * BLOCK
+
     @property
     def settling_blocks(self) -> int:
         """Blocks given up that only a commit, one under way perhaps, keeps from being free; the caller holds the
         lock."""
-        parked = sum(count for runs in self._parked.values() for _, count in runs)
-        return self.space.shares[Share.PENDING] - parked
+        return self.space.shares[Share.PENDING] - self.space.withheld - self.parked_bytes() // BLOCK
 
     def drop(self, transaction: Transaction, slot: int) -> None:
         """Remove an object's row and give its extents up. The caller holds the lock and has told the observer."""

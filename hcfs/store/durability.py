@@ -132,13 +132,30 @@ class Durability(Core):
             self.require_writable()
             self._checkpoint(self._read_table, forced=False)
 
-    def _checkpoint(self, read_table: ReadTable, *, forced: bool) -> None:
-        """Write the other region and make it current. The checkpoint lock is held. forced: commits wait for it.
+    def rewrite_metadata(self) -> None:
+        """Commit, and write both regions anew, so that no name, attribute or checksum of what is gone stays on the
+        medium. Blocks; others work on meanwhile, and commit too. Raises as `checkpoint`; what was written by then is
+        whole."""
+        with self.checkpoint_lock:
+            for _ in self.superblock.regions:
+                with self.commit_lock:
+                    self._commit()
+                self.require_writable()
+                self._checkpoint(self._read_table, forced=False, clear=True)
+
+    def _checkpoint(self, read_table: ReadTable, *, forced: bool, clear: bool = False) -> None:
+        """Write the other region and make it current. The checkpoint lock is held. forced: commits wait for it. clear:
+        nothing of what that region held before is left.
 
         Raises MetadataFull, ReadOnlyStore, and UnreadableChecksums if `read_table` does, with nothing changed; after
         any other exception the store has stopped."""
         try:
             self._load_pinned_checksums(read_table)
+            if clear:
+                # A checkpoint writes no more than it needs. The headers stay, so that a crash finds which region is the
+                # younger one.
+                body = self.superblock.regions[1 - self.region] + 1
+                self.device.zero(body * BLOCK, (self.superblock.header_copy - 1) * BLOCK)
             for _ in range(CHECKPOINT_TRIES):
                 if self._try_checkpoint(read_table, pause=0.0 if forced else PAUSE):
                     return

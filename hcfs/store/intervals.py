@@ -35,6 +35,18 @@ class Intervals:
         self._starts[first:last] = [start]
         self._ends[first:last] = [end]
 
+    def take(self, most: int) -> tuple[int, int] | None:
+        """Exclude the first interval, or the first `most` of it; (start, length), None when there is none."""
+        if not self._starts:
+            return None
+        start, end = self._starts[0], self._ends[0]
+        length = min(most, end - start)
+        if start + length < end:
+            self._starts[0] = start + length
+        else:
+            del self._starts[0], self._ends[0]
+        return start, length
+
     def cut(self, end: int) -> None:
         """Exclude everything from `end` on."""
         keep = bisect_left(self._starts, end)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -18,7 +18,7 @@ class Share(Enum):
     STAGED = "staged"
     """allocated by an object that isn't published"""
     PENDING = "pending"
-    """given up, but pinned by a handle or waiting for its record to be durable"""
+    """given up, but pinned by a handle, waiting for its record to be durable, or being discarded"""
     QUARANTINED = "quarantined"
 
 
@@ -56,6 +56,10 @@ class Space:
         self.allocator = allocator
         self.shares = {Share.USED: used, Share.STAGED: 0, Share.PENDING: 0, Share.QUARANTINED: quarantined}
         self.pinned_used = 0
+        self.withheld = 0
+        """of the pending blocks, those that are free and are being discarded or wiped"""
+        self.on_free: list[Callable[[int, int], None]] = []
+        """told of each (block, count) run that becomes free"""
         assert used + quarantined + allocator.free_blocks == allocator.blocks
 
     @property
@@ -87,7 +91,25 @@ class Space:
         for block, count in runs:
             self.allocator.give(block, count)
             self.shares[source] -= count
+            for tell in self.on_free:
+                tell(block, count)
         assert self.shares[source] >= 0, f"{source} below zero"
+
+    def withhold(self, block: int, count: int) -> list[tuple[int, int]]:
+        """Take what is free of the `count` blocks from `block` on, so that nobody is given it meanwhile: (block, count)
+        runs."""
+        runs = self.allocator.take_within(block, count)
+        blocks = sum(length for _, length in runs)
+        self.withheld += blocks
+        self.shares[Share.PENDING] += blocks
+        return runs
+
+    def restore(self, runs: Iterable[tuple[int, int]]) -> None:
+        """Make withheld runs free again; nobody is told."""
+        for block, count in runs:
+            self.allocator.give(block, count)
+            self.withheld -= count
+            self.shares[Share.PENDING] -= count
 
     def bytes_of(self, share: Share) -> int:
         return self.shares[share] * BLOCK

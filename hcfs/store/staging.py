@@ -36,6 +36,9 @@ AHEAD_SHARE = 16
 """blocks are allocated ahead of a writer while its account may take so many times as many: what is ahead of several
 writers mustn't use up the quota that others of them need"""
 
+WITHHELD_S = 5.0
+"""most that a writer waits for a discard"""
+
 RECORD_MAX = MAX_PAYLOAD - (5 << 20)
 """bytes of an object's row, so that with all its names and extended attributes it fits a record and a page"""
 
@@ -90,7 +93,9 @@ class Staging(Names, Content):
                     "staged",
                 )
             self.staged_objects += 1
-            return Staged(self, oid, namespace, pin, attributes, extra, in_place=False)
+            staged = Staged(self, oid, namespace, pin, attributes, extra, in_place=False)
+            self.staged.add(staged)
+            return staged
 
     def stage_in_place(self, oid: int) -> Staged:
         """Begin new content for a committed file that keeps its id. Memory only. Raises NoSuchObject, ReadOnlyStore."""
@@ -99,7 +104,9 @@ class Staging(Names, Content):
             pin = self.pin(oid)
             extra = self.extra_of(self.slot(oid))
             self.staged_objects += 1
-            return Staged(self, oid, self.namespace_of(oid), pin, self.attributes(oid), extra, in_place=True)
+            staged = Staged(self, oid, self.namespace_of(oid), pin, self.attributes(oid), extra, in_place=True)
+            self.staged.add(staged)
+            return staged
 
     # --- what a staged object asks for -----------------------------------------------------------------------------
 
@@ -122,6 +129,7 @@ class Staging(Names, Content):
         run; adjacent to block `near` where possible. Blocks while room is made. Raises NoSpace, QuotaExceeded."""
         ahead = SEGMENT_BLOCKS if count >= LARGE_WRITE_BLOCKS else min(staged.blocks_held, SEGMENT_BLOCKS)
         wanted = max(count, ahead)
+        waited = False
         while True:
             with self.lock:
                 self.require_writable()
@@ -145,6 +153,9 @@ class Staging(Names, Content):
                 if not fits:
                     continue  # others of the owner took it meanwhile: no reason to evict elsewhere
             if self.make_room is None or not self.make_room(count):
+                if not waited and self._wait_for_withheld():
+                    waited = True
+                    continue
                 raise NoSpace(
                     f"{self.device.name} is full: {count * BLOCK} bytes are wanted, {self.space.free * BLOCK}"
                     " are free and nothing can be evicted"
@@ -158,6 +169,11 @@ class Staging(Names, Content):
         if runs is not None:
             staged.charge(sum(blocks for _, blocks in runs))
         return runs
+
+    def _wait_for_withheld(self) -> bool:
+        """Wait until blocks that are just being discarded or wiped are free again; False when there are none."""
+        with self.restored:
+            return bool(self.space.withheld) and self.restored.wait(WITHHELD_S)
 
     def _allocate(self, count: int, wanted: int, near: int | None) -> list[tuple[int, int]] | None:
         space = self.space
@@ -216,6 +232,7 @@ class Staging(Names, Content):
 
     def _end_staged(self, staged: Staged) -> None:
         self.staged_objects -= 1
+        self.staged.discard(staged)
         self.reserved_bytes -= staged.reserved_bytes
         if staged.reserved_bytes and not staged.in_place:
             self.reserved_objects -= 1

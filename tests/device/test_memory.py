@@ -145,8 +145,15 @@ class RecordingDevice:
         self.log.append("flush")
         self.inner.flush()
 
-    def discard(self, offset: int, length: int) -> None:
-        self.inner.discard(offset, length)
+    @property
+    def takes_discard(self) -> bool:
+        return self.inner.takes_discard
+
+    def discard(self, offset: int, length: int) -> bool:
+        return self.inner.discard(offset, length)
+
+    def zero(self, offset: int, length: int) -> None:
+        self.inner.zero(offset, length)
 
     def close(self) -> None:
         self.inner.close()

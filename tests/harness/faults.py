@@ -135,8 +135,16 @@ class Watched:
         self._tell("flush", 0, 0)
         self.inner.flush()
 
-    def discard(self, offset: int, length: int) -> None:
-        self.inner.discard(offset, length)
+    @property
+    def takes_discard(self) -> bool:
+        return self.inner.takes_discard
+
+    def discard(self, offset: int, length: int) -> bool:
+        return self.inner.discard(offset, length)
+
+    def zero(self, offset: int, length: int) -> None:
+        self._tell("write", offset, length)
+        self.inner.zero(offset, length)
 
     def close(self) -> None:
         self.inner.close()

@@ -48,7 +48,13 @@ class OverlayDevice:
     def flush(self) -> None:
         self.journal.append(Flush())
 
-    def discard(self, offset: int, length: int) -> None:
+    takes_discard = True
+
+    def discard(self, offset: int, length: int) -> bool:
+        self.write(offset, bytes(length))
+        return True
+
+    def zero(self, offset: int, length: int) -> None:
         self.write(offset, bytes(length))
 
     def close(self) -> None:

@@ -68,9 +68,10 @@ class RecordingDevice(MemoryDevice):
         super().flush()
         self.journal.append(Flush())
 
-    def discard(self, offset: int, length: int) -> None:
+    def discard(self, offset: int, length: int) -> bool:
         super().discard(offset, length)
         self.journal.append(Write(offset, bytes(length)))
+        return True
 
     def mark(self, value: object) -> None:
         """Note something that happened now."""
