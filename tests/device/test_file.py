@@ -166,11 +166,54 @@ def test_discard_reaches_the_file_under_a_loop_device(make_loop: Any) -> None:
 
 
 @pytest.mark.parametrize("where", ["image", "loop"])
-def test_a_discard_that_is_not_supported_is_no_error(where: str, ramfs: Path, attach: Any) -> None:
+def test_where_discards_and_holes_are_not_supported(where: str, ramfs: Path, attach: Any) -> None:
+    """A discard is no error, but told; zeros are written."""
     image = ramfs / "image"
     image.write_bytes(b"x" * SIZE)
     device = open_device(attach(image) if where == "loop" else str(image), BufferPool(MIB))
-    device.discard(0, SIZE)
+    assert not device.takes_discard
+    assert not device.discard(0, SIZE)
+    device.zero(MIB, SIZE - 2 * MIB)
+    device.flush()
+    assert read(device, 0, SIZE) == b"x" * MIB + bytes(SIZE - 2 * MIB) + b"x" * MIB
+    device.close()
+
+
+def test_zeroing_a_loop_device_makes_holes(make_loop: Any) -> None:
+    """Its driver does that by itself, as a drive would."""
+    device = open_device(str(make_loop(SIZE)), BufferPool(MIB))
+    assert device.takes_discard
+    device.write(0, b"x" * SIZE)
+    device.zero(MIB, SIZE - 2 * MIB)
+    device.flush()
+    assert read(device, 0, SIZE) == b"x" * MIB + bytes(SIZE - 2 * MIB) + b"x" * MIB
+    device.close()
+
+
+def test_zeroing_an_image_overwrites_what_it_holds(make_image: Any) -> None:
+    """Giving the blocks back would leave the bytes on the filesystem below; and what is a hole stays one."""
+    image = make_image(SIZE)
+    device = open_device(str(image), BufferPool(MIB))
+    assert device.takes_discard
+    device.write(0, b"x" * MIB)
+    device.write(2 * MIB, b"x" * MIB)
+    device.flush()
+    before = os.stat(image).st_blocks
+    device.zero(BLOCK, SIZE - BLOCK)
+    device.flush()
+    assert read(device, 0, SIZE) == b"x" * BLOCK + bytes(SIZE - BLOCK)
+    assert abs(os.stat(image).st_blocks - before) <= 2 * BLOCK // 512
+    device.close()
+
+
+def test_nothing_is_zeroed_or_discarded_read_only(make_image: Any) -> None:
+    image = make_image(SIZE)
+    device = open_device(str(image), BufferPool(MIB), read_only=True)
+    assert not device.takes_discard
+    assert not device.discard(0, MIB)
+    with pytest.raises(DeviceError) as refusal:
+        device.zero(0, MIB)
+    assert refusal.value.os_errno == EROFS
     device.close()
 
 

@@ -46,6 +46,20 @@ def test_a_discarded_range_leaves_its_neighbours_alone(make_device: MakeDevice) 
     device.close()
 
 
+def test_a_zeroed_range_leaves_its_neighbours_alone(make_device: MakeDevice) -> None:
+    device = make_device()
+    device.write(0, b"a" * SIZE)
+    device.zero(BLOCK, 3 * BLOCK)
+    device.zero(0, 0)
+    device.flush()
+    buffer = memoryview(bytearray(SIZE))
+    device.read_into(0, buffer)
+    assert bytes(buffer) == b"a" * BLOCK + bytes(3 * BLOCK) + b"a" * (SIZE - 4 * BLOCK)
+    with pytest.raises(DeviceError, match="beyond its end"):
+        device.zero(SIZE - BLOCK, 2 * BLOCK)
+    device.close()
+
+
 @pytest.mark.parametrize(("offset", "length"), [(1, BLOCK), (512, BLOCK), (0, 1), (0, BLOCK + 512)])
 def test_an_unaligned_range_is_the_callers_bug(make_device: MakeDevice, offset: int, length: int) -> None:
     device = make_device()

@@ -63,3 +63,20 @@ def test_a_damaged_base_of_a_version(rig: Rig, me: Process) -> None:
     assert errno_of(me.flush, handle) == "EIO"
     me.fs.release(handle)
     assert not me.exists(b"f")
+
+
+def test_damage_of_a_former_content_condemns_nobody(rig: Rig, me: Process, other: Process) -> None:
+    """A file that got new content in place keeps its id: its names stay, though old bytes that are still read are
+    bad."""
+    ino = me.put(b"f", bytes(SIZE))
+    flip(rig, ino, 1)
+    handle = me.open(b"f")
+    staged = rig.store.stage_in_place(ino)
+    staged.truncate(0)
+    staged.write(0, b"new")
+    staged.seal()
+    rig.store.publish_in_place(staged)
+    assert errno_of(me.read, handle, 4096) == "EIO"
+    me.close(handle)
+    assert other.load(b"f") == b"new"
+    assert rig.store.usage().quarantined_objects == 0

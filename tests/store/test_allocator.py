@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hcfs.store.allocator import Allocator, Overlap
 
 START, BLOCKS = 100, 64
-step = st.tuples(st.sampled_from(("take", "give", "at")), st.integers(0, 200), st.integers(1, 30))
+step = st.tuples(st.sampled_from(("take", "give", "at", "within")), st.integers(0, 200), st.integers(1, 30))
 
 
 def runs_of(free: set[int]) -> list[tuple[int, int]]:
@@ -48,6 +48,12 @@ def test_allocator_is_a_set_of_free_blocks(steps: list[tuple[str, int, int]]) ->
             free -= set(range(block, block + n))
             if n:
                 taken.append((block, n))
+        elif kind == "within":
+            wanted = set(range(START + which % BLOCKS, START + which % BLOCKS + count))
+            got = allocator.take_within(min(wanted), count)
+            assert got == runs_of(free & wanted)
+            free -= wanted
+            taken += got
         elif taken:
             block, n = taken.pop(which % len(taken))
             part = min(count, n)

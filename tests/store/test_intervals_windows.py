@@ -11,7 +11,9 @@ from hcfs.store.windows import Windows, merge
 
 TOP = 60
 ranges = st.tuples(st.integers(0, TOP), st.integers(0, 12)).map(lambda t: (t[0], t[0] + t[1]))
-steps = st.lists(st.one_of(st.tuples(st.just("add"), ranges), st.tuples(st.just("cut"), ranges)), max_size=30)
+steps = st.lists(
+    st.one_of(st.tuples(st.just("add"), ranges), st.tuples(st.sampled_from(("cut", "take")), ranges)), max_size=30
+)
 
 
 @given(steps, ranges)
@@ -21,6 +23,13 @@ def test_intervals_are_a_set_of_integers(steps: list[tuple[str, tuple[int, int]]
         if kind == "add":
             intervals.add(start, end)
             model |= set(range(start, end))
+        elif kind == "take":
+            kept = list(intervals)
+            first = kept[0] if kept else (0, 0)
+            most = end - start + 1
+            taken = intervals.take(most)
+            assert taken == ((first[0], min(most, first[1] - first[0])) if kept else None)
+            model -= set(range(first[0], min(first[0] + most, first[1])))
         else:
             intervals.cut(end)
             model -= {value for value in model if value >= end}
