@@ -46,12 +46,14 @@ class Administration:
         }
 
     def remove(self, command: Command) -> Answer:
-        """Words: namespace; force, to remove what is in it; wipe, to leave no byte of it on the medium.
+        """Words: namespace; force, to remove what is in it; wipe, to leave no byte of it on the medium; patience,
+        seconds for which a wipe waits for what is open.
 
         Everything goes from the namespace first, then from the medium, then the namespace itself: as long as it is
         there, something is left to do, and the command can be given again. What is answered is durable."""
         words = command.words
         name, force, wipe = words.text("namespace"), words.flag("force"), words.flag("wipe")
+        patience = words.count("patience")
         words.end()
         fs, namespace = self._fs, self._namespace(name)
         fs.store.require_writable()
@@ -65,7 +67,7 @@ class Administration:
         if wipe and not command.stopped():
             fs.purge_quarantined_of(name.encode(errors="surrogateescape"))
             fs.store.commit()
-            wiped = Wipe(fs.store, namespace).run(PATIENCE_S, command.stopped)
+            wiped = Wipe(fs.store, namespace).run(PATIENCE_S if patience is None else patience, command.stopped)
             answer |= asdict(wiped)
             if not wiped.complete:
                 return answer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -174,25 +173,3 @@ with open(sys.argv[1], "r+b", buffering=0) as control:
     workers = [subprocess.Popen([sys.executable, "-c", script, path, kv.name]) for _ in range(8)]
     assert [worker.wait(60) for worker in workers] == [0] * 8
     assert os.listdir(kv) == []
-
-
-def test_ctrl_c_leaves_a_running_mount(make_mount: Callable[..., Mount]) -> None:
-    """The command is told to stop, and says what it did; the mount goes on."""
-    mount = make_mount(size="64M", options="lookup_grace=0")
-    kv = mount.ns()
-    for number in range(300):
-        (kv / f"{number}").touch()
-    process = subprocess.Popen(
-        [*hcfs("--version").args[:3], "evict", mount.dir, "kv", "--all"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    time.sleep(0.3)
-    process.send_signal(signal.SIGINT)
-    said, complaint = process.communicate(timeout=60)
-    assert process.returncode in (0, 130), complaint
-    assert "Traceback" not in complaint
-    assert mount.status()["state"] == "ok"
-    evict(mount, "kv", "--all")
-    assert os.listdir(kv) == [], said
