@@ -34,6 +34,7 @@ def command(target: str, as_json: bool) -> None:
             "granule_bytes": superblock.granule,
             "usable_bytes": superblock.data_blocks * BLOCK,
             "metadata_bytes": 2 * superblock.region_blocks * BLOCK,
+            "metadata_limit_bytes": superblock.metadata_limit,
             "max_objects": superblock.max_objects,
         }
     if as_json:

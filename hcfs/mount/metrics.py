@@ -25,6 +25,8 @@ _GAUGES = {
     "fragmented_objects": "Objects in more than one extent.",
     "free_runs": "Into how many runs the free space is cut.",
     "largest_free_bytes": "Bytes of the longest free run.",
+    "metadata_bytes": "Room in a metadata region that names, attributes and checksums take.",
+    "metadata_limit_bytes": "Room in a metadata region that they may take.",
     "open_handles": "Open files and directories.",
 }
 

@@ -91,13 +91,15 @@ class Operations(pyfuse3.Operations):
         return f" of {os.path.join(path, name).decode(errors='backslashreplace')!r}"
 
     async def _with_room(self, make: Callable[[], T]) -> T:
-        """Make a name. When the table of objects is full, evict for it once; only then does it wait."""
-        try:
-            return make()
-        except MetadataFull:
-            if not await trio.to_thread.run_sync(self._fs.cache.make_room, 0, limiter=self._control):
-                raise
-            return make()
+        """Change something that metadata must have room for. Where it has none, evict for it; only then does it wait.
+        Others may take what was evicted for, so it is asked again as long as something could be evicted."""
+        while True:
+            try:
+                return make()
+            except MetadataFull as error:
+                if not await trio.to_thread.run_sync(self._fs.cache.make_room, 0, limiter=self._control):
+                    self._fs.store.note_full(error)
+                    raise
 
     async def _finish(self, answer: T | Blocking[T]) -> T:
         if isinstance(answer, Blocking):
@@ -208,6 +210,9 @@ class Operations(pyfuse3.Operations):
     @handler
     async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
         await self._with_room(lambda: self._fs.setxattr(inode, name, value, _caller(ctx)))
+        store = self._fs.store
+        if store.backlog_bytes > store.backlog_limit:
+            await trio.to_thread.run_sync(store.commit, limiter=self._control)
 
     @handler
     async def removexattr(self, inode: int, name: bytes, ctx: RequestContext) -> None:

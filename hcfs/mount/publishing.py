@@ -48,6 +48,7 @@ class Publishing(Lookup):
             raise CallError(errno.EXDEV)
 
     def _stage_empty(self, parent: int, mode: int, uid: int, gid: int) -> Staged:
+        self.store.require_row()
         return self.store.stage(None, namespace=self.store.namespace_of(parent), mode=mode, uid=uid, gid=gid)
 
     def _stage_view(self, base: int) -> Staged:

@@ -95,6 +95,8 @@ class Report:
             "fragmented_objects": usage.fragmented_objects,
             "free_runs": usage.free_runs,
             "largest_free_bytes": usage.largest_free,
+            "metadata_bytes": store.index.checkpoint_bytes,
+            "metadata_limit_bytes": superblock.metadata_limit,
             "open_handles": len(self._fs.handles),
             "memory": asdict(self._pool.statistics()),
             "discard": self._discarding(),

@@ -36,6 +36,11 @@ log = logging.getLogger(__name__)
 SERIAL_STEP = 1 << 16
 """serials reserved by one SERIAL item"""
 
+FULL_SILENCE = 60.0
+"""seconds between two lines of the log about full metadata"""
+
+BACKLOG_MAX = 4 << 20
+
 GRANULE_CACHE_SHARE = 8
 """one part in so many of the buffer pool's budget is what the granule cache may hold beside it"""
 
@@ -93,6 +98,7 @@ class Core:
         self.next_sequence = next_sequence
         self.queue: list[bytes] = []
         """payloads that aren't durable yet, in sequence order up to next_sequence"""
+        self._queued_bytes = 0
         self.freed: list[tuple[int, list[tuple[int, int]]]] = []
         """(oid, runs) whose freeing record isn't durable yet"""
         self.since_checkpoint: list[bytes] | None = None
@@ -108,6 +114,9 @@ class Core:
         self.reserved_bytes = 0
         """metadata bytes promised to sealed objects"""
         self.reserved_objects = 0
+        self.unreserved_objects = 0
+        """staged ones that will need a row and have none reserved yet"""
+        self._silent_until = 0.0
         self.serial_limit = index.next_serial
         self._pins: dict[int, list[Pin]] = {}
         self._parked: dict[int, list[tuple[int, int]]] = {}
@@ -143,6 +152,7 @@ class Core:
     def enqueue(self, payload: bytes) -> None:
         """Queue a transaction that was applied; the caller holds the lock."""
         first = not self.queue
+        self._queued_bytes = len(payload) if first else self._queued_bytes + len(payload)
         self.queue.append(payload)
         self.next_sequence += 1
         if self.since_checkpoint is not None:
@@ -175,25 +185,39 @@ class Core:
 
     # --- metadata room ---------------------------------------------------------------------------------------------
 
-    @property
-    def metadata_limit(self) -> int:
-        """Bytes that a checkpoint may take: three quarters of a region, so that the log behind it has room."""
-        return (self.superblock.header_copy - 1) * BLOCK * 3 // 4
-
     def metadata_shortage(self, more_bytes: int, more_objects: int) -> str:
         """Why so much more metadata has no room, "" when it has; the caller holds the lock."""
-        objects = self.index.table.objects + self.reserved_objects + more_objects
-        if more_objects and objects > self.superblock.max_objects:
-            return f"the store holds {objects - more_objects} objects, its limit (max_objects) set by mkfs"
-        if self.index.checkpoint_bytes + self.reserved_bytes + more_bytes > self.metadata_limit:
-            return f"the metadata region is full ({self.metadata_limit} bytes for {objects - more_objects} objects)"
+        objects = self.index.table.objects + self.reserved_objects
+        if more_objects and objects + more_objects > self.superblock.max_objects:
+            return f"the store holds {objects} objects, its limit (max_objects) set by mkfs"
+        limit = self.superblock.metadata_limit
+        if self.index.checkpoint_bytes + self.reserved_bytes + more_bytes > limit:
+            return f"the metadata region is full ({limit} bytes for {objects} objects)"
         return ""
 
     def require_metadata(self, more_bytes: int, more_objects: int) -> None:
-        """Raises MetadataFull; the caller holds the lock."""
-        shortage = self.metadata_shortage(more_bytes, more_objects)
+        """Raises MetadataFull; the caller holds the lock. A new object also leaves room for those that were begun."""
+        shortage = self.metadata_shortage(more_bytes, more_objects + self.unreserved_objects if more_objects else 0)
         if shortage:
             raise MetadataFull(f"{self.device.name}: {shortage}; remove objects, or format with a larger --max-objects")
+
+    def note_full(self, error: MetadataFull) -> None:
+        """Say in the log that metadata has no room and nothing could be evicted; once a minute, however many calls fail
+        for it."""
+        if time.monotonic() >= self._silent_until:
+            self._silent_until = time.monotonic() + FULL_SILENCE
+            log.warning("%s", error)
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Of transactions that the next commit will write."""
+        return self._queued_bytes if self.queue else 0
+
+    @property
+    def backlog_limit(self) -> int:
+        """Bytes of transactions above which whoever adds long ones should commit first: the queue is memory, and the
+        changes made during a checkpoint must fit the log behind it."""
+        return min(BACKLOG_MAX, self.superblock.region_blocks * BLOCK // 16)
 
     # --- pins and freed extents ------------------------------------------------------------------------------------
 

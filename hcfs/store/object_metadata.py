@@ -6,7 +6,7 @@ import stat
 import time
 from dataclasses import replace as with_fields
 
-from hcfs.store.attributes import INTERNAL_XATTR, Extra
+from hcfs.store.attributes import ENTRY_BYTES, INTERNAL_XATTR, Extra
 from hcfs.store.core import Core
 from hcfs.store.errors import AttributeTooLarge, InvalidName, NameExists, NoSuchAttribute
 from hcfs.store.items import Transaction
@@ -88,7 +88,8 @@ class ObjectMetadata(Core):
             slot = self.slot(oid)
             extra = self.extra_of(slot)
             check_xattr(extra.xattrs, name, value, create=create, replace=replace)
-            self.require_metadata(len(name) + len(value), 0)
+            former = len(extra.xattrs.get(name, b""))
+            self.require_metadata(max(0, ENTRY_BYTES + len(name) + len(value) - former), 0)
             extra.xattrs[name] = value
             transaction.extra(oid, extra)
             self._changed(transaction, slot)

@@ -54,6 +54,8 @@ class Quarantine(Staging):
                     self.index.unname(parent, name, time.time_ns())
                 self.index.table.flags[slot] |= Flags.QUARANTINED
             else:
+                if self.metadata_shortage(len(path), 0):
+                    path = b""  # what the names took holds the rest of the note
                 note = {"path": path.decode(errors="surrogateescape"), "reason": reason, "since_ns": time.time_ns()}
                 extra = self.extra_of(slot)
                 extra.xattrs[QUARANTINE_XATTR] = json.dumps(note).encode()

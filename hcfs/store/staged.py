@@ -58,6 +58,8 @@ class Room(Protocol):
 
     def give_back(self, staged: Staged, runs: list[tuple[int, int]]) -> None: ...
 
+    def admit(self, staged: Staged) -> None: ...
+
     def reserve(self, staged: Staged, extents: tuple[Extent, ...], checksums: bytes) -> None: ...
 
     def discard_staged(self, staged: Staged, runs: list[tuple[int, int]]) -> None: ...
@@ -162,6 +164,7 @@ class Staged(StagedAttributes):
             self._require_size(offset + len(view))
             if not view:
                 return 0
+            self._admit()
             with self._change(offset, offset + len(view)):
                 self._write(offset, view)
                 self._checksums.advance(offset, view)
@@ -187,6 +190,7 @@ class Staged(StagedAttributes):
         block. Raises as `write`."""
         with self._operation():
             self._require_size(size)
+            self._admit()
             with self._alone(), self._flow:
                 with self._store.lock:
                     self._note_change()
@@ -207,6 +211,10 @@ class Staged(StagedAttributes):
             self._base_limit = min(self._base_limit, size)
             self._written.cut(end)
             self._checksums.cut(size // self._store.superblock.granule)
+
+    def _admit(self) -> None:
+        if not self.reserved_bytes:
+            self._store.admit(self)
 
     def _require_size(self, size: int) -> None:
         if size > self._store.max_object_bytes:

@@ -93,6 +93,7 @@ class Staging(Names, Content):
                     "staged",
                 )
             self.staged_objects += 1
+            self.unreserved_objects += 1
             staged = Staged(self, oid, namespace, pin, attributes, extra, in_place=False)
             self.staged.add(staged)
             return staged
@@ -196,6 +197,17 @@ class Staging(Names, Content):
         self.space.release(Share.STAGED, runs)
         staged.charge(-sum(count for _, count in runs))
 
+    def require_row(self) -> None:
+        """Whether one more file can be begun: its row, and those of all that were begun. Memory only. Raises
+        MetadataFull: the caller may make room and ask again."""
+        with self.lock:
+            self.require_metadata(ROW_BYTES + NAME_MAX, 1)
+
+    def admit(self, staged: Staged) -> None:
+        """Reserve a row, and metadata for the object as it is, before its first byte is taken: so that a full store is
+        told to the writer and not at the end. Evicts for it if need be. Blocks. Raises MetadataFull, ReadOnlyStore."""
+        self._reserve(staged, ROW_BYTES + NAME_MAX + EXTENT_BYTES + 4 + len(staged.extra.encode()))
+
     def reserve(self, staged: Staged, extents: tuple[Extent, ...], checksums: bytes) -> None:
         """Keep metadata room for publishing; evicts for it if need be. Blocks. Raises MetadataFull, ReadOnlyStore."""
         extra_bytes = len(staged.extra.encode())
@@ -204,23 +216,27 @@ class Staging(Names, Content):
             raise ObjectTooLarge(
                 f"an object in {len(extents)} extents needs a metadata record of {needed} bytes, more than {RECORD_MAX}"
             )
+        self._reserve(staged, needed)
+        with self.lock:
+            staged.sealed_extents, staged.sealed_checksums = extents, checksums
+
+    def _reserve(self, staged: Staged, needed: int) -> None:
         while True:
             with self.lock:
                 self.require_writable()
-                first = staged.reserved_bytes == 0
-                shortage = self.metadata_shortage(
-                    needed - staged.reserved_bytes, 1 if first and not staged.in_place else 0
-                )
+                row = 1 if staged.reserved_bytes == 0 and not staged.in_place else 0
+                shortage = self.metadata_shortage(needed - staged.reserved_bytes, row)
                 if not shortage:
                     self.reserved_bytes += needed - staged.reserved_bytes
-                    if first and not staged.in_place:
-                        self.reserved_objects += 1
+                    self.reserved_objects += row
+                    self.unreserved_objects -= row
                     staged.reserved_bytes = needed
-                    staged.sealed_extents, staged.sealed_checksums = extents, checksums
                     return
             if self.make_room is None or not self.make_room(0):
                 remedy = "remove objects, or format with a larger --max-objects"
-                raise MetadataFull(f"{self.device.name}: {shortage}, and nothing can be evicted; {remedy}")
+                error = MetadataFull(f"{self.device.name}: {shortage}, and nothing can be evicted; {remedy}")
+                self.note_full(error)
+                raise error
 
     def discard_staged(self, staged: Staged, runs: list[tuple[int, int]]) -> None:
         """A staged object was abandoned and is idle: its blocks and its id's slot are free. The caller holds the
@@ -236,6 +252,8 @@ class Staging(Names, Content):
         self.reserved_bytes -= staged.reserved_bytes
         if staged.reserved_bytes and not staged.in_place:
             self.reserved_objects -= 1
+        elif not staged.in_place:
+            self.unreserved_objects -= 1
         staged.reserved_bytes = 0
 
     # --- publishing ------------------------------------------------------------------------------------------------

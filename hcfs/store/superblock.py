@@ -57,6 +57,11 @@ class Superblock:
         """Where a region's second header is, in blocks from the region's start: its last block."""
         return self.region_blocks - 1
 
+    @property
+    def metadata_limit(self) -> int:
+        """Bytes that a checkpoint may take: three quarters of a region, so that the log behind it has room."""
+        return (self.header_copy - 1) * BLOCK * 3 // 4
+
     def encode(self) -> bytes:
         """The block as it stands on the device, 4,096 bytes."""
         label = self.label.encode()

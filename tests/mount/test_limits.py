@@ -12,14 +12,16 @@ from pathlib import Path
 import pytest
 from harness.cli import hcfs
 from harness.mounts import Mount
-from mount.actors import Actor, errno_of, eventually, load, load_direct, pattern, put, store
+from mount.actors import Actor, errno_of, eventually, load, load_direct, pattern, put
 
 MIB = 1 << 20
 
 
 def test_the_most_objects(make_mount: Callable[..., Mount]) -> None:
     """Directories can't be evicted: ENOSPC at the limit that `hcfs info` states; nothing is lost at the next mount."""
-    mount = make_mount(size="64M", mkfs=("--max-objects", "2000"))
+    mount = make_mount(
+        size="64M", mkfs=("--max-objects", "2000"), allow_warnings=["2000 objects, its limit .max_objects. set by mkfs"]
+    )
     kv = mount.ns()
     limit = mount.status()["max_objects"]
     assert limit == os.statvfs(kv).f_files == 2000
@@ -29,7 +31,10 @@ def test_the_most_objects(make_mount: Callable[..., Mount]) -> None:
         assert made <= limit
     assert outcome == "ENOSPC"
     assert made >= limit - 10
-    assert errno_of(store, kv / "file", b"x") == "ENOSPC"
+    # Told by the call that begins the file, and by every other call that needs room.
+    assert errno_of(os.open, kv / "file", os.O_WRONLY | os.O_CREAT) == "ENOSPC"
+    assert errno_of(os.symlink, "target", kv / "link") == "ENOSPC"
+    assert len([line for line in mount.log_lines() if "WARNING" in line]) == 1
     assert os.statvfs(kv).f_ffree <= 10
     os.rmdir(kv / "0")
     eventually(lambda: errno_of(put, kv / "file", b"x") == "ok", "a row is free again")
@@ -39,6 +44,36 @@ def test_the_most_objects(make_mount: Callable[..., Mount]) -> None:
     mount.mount()
     assert sorted(os.listdir(kv)) == names
     assert load(kv / "file") == b"x"
+
+
+@pytest.mark.parametrize("what", ["names", "xattrs"])
+def test_the_most_metadata(make_mount: Callable[..., Mount], what: str) -> None:
+    """Long names and extended attributes fill the region before the rows do: the same errno, from the call that would
+    add more, and nothing that was acknowledged is missing after the next mount."""
+    mount = make_mount(size="64M", mkfs=("--max-objects", "1000"), allow_warnings=["the metadata region is full"])
+    kv, kept = mount.ns(), 0
+    limit = json.loads(hcfs("info", mount.source, "--json").stdout)["metadata_limit_bytes"]
+    if what == "names":
+        while (outcome := errno_of(os.mkdir, kv / f"{kept:01000}")) == "ok":
+            kept += 1
+        assert kept * 1000 < limit < kept * 1200
+    else:
+        while (outcome := errno_of(os.setxattr, kv, f"user.{kept}", bytes(60_000))) == "ok":
+            kept += 1
+            if kept % 4 == 0:
+                kv = kv / "deeper"
+                kv.mkdir()
+    assert outcome == "ENOSPC"
+    assert mount.status()["metadata_bytes"] <= mount.status()["metadata_limit_bytes"] == limit
+    before = {path: (sorted(os.listdir(path)), sorted(os.listxattr(path))) for path in (mount.ns(), kv)}
+    fd = os.open(kv, os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+    mount.kill()
+    mount.mount()
+    after = {path: (sorted(os.listdir(path)), sorted(os.listxattr(path))) for path in before}
+    assert mount.status()["state"] == "ok"
+    assert after == before
 
 
 def test_small_objects_make_room_for_each_other(make_mount: Callable[..., Mount]) -> None:

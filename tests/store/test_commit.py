@@ -472,7 +472,7 @@ def test_more_changes_than_a_new_log_holds_are_tried_again(
 
 
 def test_a_checkpoint_that_does_not_fit_its_region(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(store), "metadata_limit", 1 << 40)
+    monkeypatch.setattr(type(store.superblock), "metadata_limit", 1 << 40)
     for number in range(30):
         oid = store.mkdir(namespace(store), b"%d" % number, 0o755, 0, 0)
         store.set_xattr(oid, b"user.a", bytes(60_000))

@@ -109,21 +109,30 @@ def test_the_limit_of_objects_says_so() -> None:
     for number in range(17):
         put(store, b"%d" % number, b"x")
     waiting = stage(store)
-    waiting.write(0, b"x")
     with pytest.raises(MetadataFull, match=r"20 objects, its limit \(max_objects\).*--max-objects") as refused:
-        waiting.seal()
+        waiting.write(0, b"x")
     assert (refused.value.errno, waiting.failed) == (errno.ENOSPC, errno.ENOSPC)
     waiting.abandon()
+    unwritten = stage(store)
     for call in (
         lambda: store.mkdir(kv, b"d", 0o755, 0, 0),
         lambda: store.symlink(kv, b"s", b"x", 0, 0),
         lambda: store.create_empty(kv, b"f", 0o644, 0, 0),
-        lambda: stage(store).seal(),
+        store.require_row,
+        unwritten.seal,
     ):
         with pytest.raises(MetadataFull, match="remove objects"):
             call()
+    unwritten.abandon()
     store.unlink(kv, b"empty")
+    store.require_row()
+    begun = stage(store)
+    with pytest.raises(MetadataFull):
+        store.mkdir(kv, b"d", 0o755, 0, 0)  # the last row is for what was begun
+    begun.seal()
+    begun.abandon()
     store.mkdir(kv, b"d", 0o755, 0, 0)
+    assert (store.reserved_objects, store.unreserved_objects) == (0, 0)
     check_space(store)
 
 
@@ -180,9 +189,8 @@ def test_a_full_metadata_region_says_so() -> None:
         with pytest.raises(MetadataFull):
             call()
     staged = stage(store, xattrs={b"user.a": bytes(60_000)})
-    staged.write(0, b"x")
     with pytest.raises(MetadataFull, match="metadata region is full"):
-        staged.seal()
+        staged.write(0, b"x")
     staged.abandon()
     store.commit()
     store.checkpoint()
@@ -190,6 +198,60 @@ def test_a_full_metadata_region_says_so() -> None:
     store.unlink(kv, b"0")
     store.set_xattr(kv, b"user.b", bytes(50_000))
     check_space(store)
+
+
+def test_a_view_of_an_object_has_its_row_with_its_first_byte() -> None:
+    """Until then it may be dropped unmodified, and a full store refuses no such open."""
+    store = new_store(max_objects=20)
+    base = put(store, b"base", b"old")
+    for number in range(17):
+        put(store, b"%d" % number, b"x")
+    view = stage(store, base)
+    with pytest.raises(MetadataFull, match="20 objects"):
+        view.write(0, b"n")
+    view.abandon()
+    store.unlink(namespace(store), b"0")
+    view = stage(store, base)
+    view.write(0, b"n")
+    with pytest.raises(MetadataFull):
+        store.require_row()
+    view.seal()
+    store.publish(view, namespace(store), b"base")
+    assert named(store, b"base") == b"nld"
+    assert (store.reserved_bytes, store.reserved_objects, store.unreserved_objects) == (0, 0, 0)
+
+
+def test_a_full_store_is_told_once_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    store = new_store(max_objects=20)
+    for number in range(18):
+        put(store, b"%d" % number, b"x")
+    for _ in range(5):
+        with pytest.raises(MetadataFull):
+            stage(store).write(0, b"x")
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "max_objects" in line
+    assert "nothing can be evicted; remove objects, or format with a larger --max-objects" in line
+
+
+def test_quarantine_finds_room_for_its_note() -> None:
+    """A note is metadata too, and a full region mustn't keep what is damaged among the hits."""
+    store = new_store(max_objects=64)
+    kv = namespace(store)
+    oids = []
+    with pytest.raises(MetadataFull):  # noqa: PT012
+        for number in range(64):
+            oids.append(put(store, b"%d" % number + b"n" * 1000, b"x"))
+            store.set_xattr(oids[-1], b"user.a", bytes(20_000))
+    with pytest.raises(MetadataFull):  # noqa: PT012
+        for number in range(10_000):
+            store.set_xattr(kv, b"user.%d" % number, bytes(100))
+    for oid in oids:
+        assert store.quarantine(oid, "a test")
+    store.checkpoint()
+    found = again(store)
+    assert found.state == "ok"
+    assert [each.reason for each in found.quarantined()] == ["a test"] * len(oids)
+    assert found.index.checkpoint_bytes <= found.superblock.metadata_limit
 
 
 def test_a_fragmented_device_gives_an_object_in_pieces() -> None:
