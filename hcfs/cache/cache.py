@@ -59,7 +59,7 @@ class Cache:
         UsageError for times and watermarks that make no sense, and for a namespace that needs a later version.
         """
         self._store = store
-        self._index = Index(lookup_grace_s, entry_timeout_s, clock)
+        self._index = Index(store.usage().capacity, lookup_grace_s, entry_timeout_s, clock)
         self._watermarks = Watermarks(store, high_watermark, low_watermark)
         self._victims = Victims(store, self._index)
         self._eviction = Eviction(store, self._victims, self._watermarks, on_evicted, clock=clock, sleep=sleep)

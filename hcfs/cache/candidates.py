@@ -2,77 +2,62 @@
 
 from __future__ import annotations
 
-import heapq
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 from hcfs.cache.grace import Grace
-from hcfs.cache.recency import Recency, Walk
-
-_CHUNK = 256
-"""Objects looked at while the lock is held once: some 30 us, which is what a lookup may wait."""
+from hcfs.cache.merge import Merge
+from hcfs.cache.segments import TOO_MANY_LARGE, Segments
 
 
 class Candidates:
-    """Objects of some groups, least recently used first across them, without those protected by grace.
+    """Objects of some groups in the order in which they should leave, without those protected by grace.
 
-    Each comes once. Objects used after the beginning don't come, so it ends however busy the store is. An object may
-    have been used or removed by the time it comes: `stamp` tells.
+    Where they come from is chosen anew for each: large files that pass through, while these hold more than their share;
+    then all but the protected ones, then those; each time the least recently used across the groups. One that eviction
+    leaves where it is, because it is pinned or can't be removed, is passed, and comes twice at most. Objects used after
+    the beginning don't come, so it ends however busy the store is. An object may have been used or removed by the time
+    it comes: `stamp` tells.
     """
 
     def __init__(
         self,
         lock: threading.Lock,
-        recency: Recency,
+        segments: Segments,
         grace: Grace,
-        groups: Iterable[int] | None = None,
+        groups: Collection[int] | None = None,
         accepts: Callable[[int], bool] | None = None,
     ) -> None:
         """groups: all by default. accepts: which objects may come, all by default; called with `lock` held. Takes
-        `lock`, which guards recency and grace, for short moments."""
+        `lock`, which guards segments and grace, for short moments."""
         self._accepts = accepts
         self._lock = lock
-        self._recency = recency
+        self._segments = segments
         self._grace = grace
-        self._walks: dict[int, Walk] = {}
-        self._found: dict[int, deque[tuple[int, int]]] = {}
-        with lock:
-            # A stamp here is at most that of the group's next candidate.
-            self._next = recency.heads(groups)
-            for _, group in self._next:
-                self._walks[group] = recency.walk(group)
-                self._found[group] = deque()
-        heapq.heapify(self._next)
+        self._groups = groups
+        self._demotions = segments.demotions
+        self._merges = self._begin()
+        self._again = True
 
     def take(self) -> tuple[int, int] | None:
         """The next (stamp, object id), or None when there is no more."""
-        while self._next:
-            stamp, group = self._next[0]
-            found = self._found[group]
-            if not found and not self._refill(group):
-                heapq.heappop(self._next)
-            elif found[0][0] > stamp:
-                heapq.heapreplace(self._next, (found[0][0], group))
-            else:
-                candidate = found.popleft()
-                # Exactly that of the next one if it is known; else a bound, and the place is looked at again.
-                heapq.heapreplace(self._next, (found[0][0] if found else stamp + 1, group))
-                return candidate
-        return None
-
-    def _refill(self, group: int) -> bool:
-        found = self._found[group]
-        while not found:
+        while True:
             with self._lock:
-                now, covers = self._grace.now(), self._grace.covers
-                met = self._recency.advance(self._walks[group], _CHUNK)
-                accepts = self._accepts
-                found.extend(
-                    candidate
-                    for candidate in met
-                    if not covers(candidate[1], now) and (accepts is None or accepts(candidate[1]))
-                )
-            if not met:
-                return False
-        return True
+                order = self._segments.order(self._groups)
+            for segments in order:
+                candidate = self._merges[segments].take()
+                if candidate is not None:
+                    return candidate
+            # What lost its protection meanwhile went to the end of a list behind what this pass was to see there.
+            if not self._again or self._demotions == self._segments.demotions:
+                return None
+            self._again = False  # Others may cause demotions all the time.
+            self._merges = self._begin()
+
+    def _begin(self) -> dict[tuple[int, ...], Merge]:
+        with self._lock:
+            lists = {segments: self._segments.lists(self._groups, segments) for segments in TOO_MANY_LARGE}
+        return {
+            segments: Merge(self._lock, self._segments.recency, self._grace, names, self._accepts)
+            for segments, names in lists.items()
+        }

@@ -1,4 +1,4 @@
-"""What the cache knows of every committed file, behind one short lock: recency, grace, usage."""
+"""What the cache knows of every committed file, behind one short lock: segments and recency, grace, usage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hcfs.cache.grace import Grace
-from hcfs.cache.recency import Recency
+from hcfs.cache.segments import Segments
 from hcfs.cache.usage import UsageCounts
 from hcfs.store.attributes import SLOT_MASK
 
@@ -31,11 +31,15 @@ class Index:
     microseconds, so that it is never told of an object that goes a moment later.
     """
 
-    def __init__(self, lookup_grace_s: float, entry_timeout_s: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, capacity: int, lookup_grace_s: float, entry_timeout_s: float, clock: Callable[[], float]
+    ) -> None:
+        """capacity: of the store, bytes."""
         self.lock = threading.Lock()
-        self.recency = Recency()
         self.grace = Grace(lookup_grace_s, entry_timeout_s, clock)
         self.usage = UsageCounts()
+        self.segments = Segments(capacity, self.usage.blocks_of)
+        self.recency = self.segments.recency
         self._namespaces: dict[int, int] = {}
         self._gate = threading.Lock()
         self._condemned = 0
@@ -49,22 +53,24 @@ class Index:
                 self.grace.forget(oid)
             group = namespace & SLOT_MASK
             self._namespaces[group] = namespace
-            self.recency.add(oid, group)
             self.usage.add(oid, namespace, blocks, name)
+            self.segments.add(oid, group, blocks, self.grace.now())
 
     def removed(self, oid: int, namespace: int, blocks: int, name: bytes) -> None:  # noqa: ARG002  # the observer's signature
         """A committed file lost its last name, was evicted, or was quarantined. The store holds its lock."""
         with self.lock:
             self._forget(oid)
 
-    def load(self, files: Iterable[tuple[int, int, int, bytes]]) -> None:
-        """Add (id, namespace, blocks, name) of files that aren't present, the least recently used first."""
+    def load(self, files: Iterable[tuple[int, int, int, bytes, int]]) -> None:
+        """Add (id, namespace, blocks, name, nanoseconds from its last change to its last use) of files that aren't
+        present, the least recently used first."""
         with self.lock:
-            for oid, namespace, blocks, name in files:
+            for oid, namespace, blocks, name, in_use_ns in files:
                 group = namespace & SLOT_MASK
                 self._namespaces[group] = namespace
-                self.recency.add(oid, group)
                 self.usage.add(oid, namespace, blocks, name)
+                self.segments.load(oid, group, blocks, in_use_ns / 1e9)
+            self.segments.end_load()
 
     def looked_up(self, oid: int) -> bool:
         """The object was found by name: most recently used, and protected. False when it was evicted meanwhile.
@@ -75,7 +81,7 @@ class Index:
         while True:
             with self.lock:
                 if self._condemned != oid:
-                    found = self.recency.touch(oid)
+                    found = self.segments.touch(oid, self.grace.now())
                     if found:
                         self.grace.protect(oid)
                     return found
@@ -85,7 +91,7 @@ class Index:
     def used(self, oid: int) -> bool:
         """The object, which the caller pinned or just published, was used; False when it isn't a committed file."""
         with self.lock:
-            return self.recency.touch(oid)
+            return self.segments.touch(oid, self.grace.now())
 
     @contextmanager
     def condemned(self, stamp: int, oid: int) -> Iterator[Victim | None]:
@@ -94,7 +100,7 @@ class Index:
         with self._gate:
             with self.lock:
                 victim = None
-                if self.recency.stamp_of(oid) == stamp and not self.grace.covers(oid, self.grace.now()):
+                if self.recency.stamp_of(oid) == stamp and self._may_go(oid):
                     self._condemned = oid
                     victim = Victim(oid, self.usage.blocks_of(oid), self._namespace_of(oid))
             try:
@@ -103,12 +109,19 @@ class Index:
                 with self.lock:
                     self._condemned = 0
 
+    def _may_go(self, oid: int) -> bool:
+        """Whether the object may be evicted, as far as the cache knows: the last question before it goes, asked of
+        every victim whoever wants the room (pins, which the store knows, are its own last question). A state in which
+        an object must not be lost is one more condition here; and if many objects can be in it, one more segment that
+        Candidates doesn't look at, so that no pass walks through them."""
+        return not self.grace.covers(oid, self.grace.now())
+
     def _forget(self, oid: int) -> None:
-        if oid in self.recency:
+        if oid in self.segments:
             self.usage.remove(oid, self._namespace_of(oid))
-            self.recency.remove(oid)
+            self.segments.remove(oid)
 
     def _namespace_of(self, oid: int) -> int:
-        group = self.recency.group_of(oid)
+        group = self.segments.group_of(oid)
         assert group is not None
         return self._namespaces[group]

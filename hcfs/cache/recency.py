@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from hcfs.cache.columns import NIL, grow
 from hcfs.store.attributes import SLOT_MASK
@@ -26,7 +26,7 @@ class Walk:
 
 
 class Recency:
-    """Who was used before whom, within each group (a namespace's slot) and, by comparing stamps, among all groups.
+    """Who was used before whom, within each group (one segment of a namespace) and, by comparing stamps, among them.
 
     Stamps count uses: each use takes the next one, so lists are in ascending order of stamps and the oldest of several
     groups is the one whose head has the smallest. A clock would give ties, and a wall clock steps backwards.
@@ -107,6 +107,35 @@ class Recency:
             grow(self._groups, slot, NIL)
             grow(self._older, slot, NIL)
             grow(self._newer, slot, NIL)
+
+    def oldest(self, group: int) -> int | None:
+        """The group's least recently used object, if it has any."""
+        slot = self._heads.get(group, NIL)
+        return None if slot == NIL else self._ids[slot]
+
+    def latest_first(self, group: int) -> Iterator[int]:
+        """The group's objects, the most recently used first. The one that was handed out last may be moved away."""
+        slot = self._tails.get(group, NIL)
+        while slot != NIL:
+            older = self._older[slot]
+            yield self._ids[slot]
+            slot = older
+
+    def move_to_front(self, oid: int, group: int) -> None:
+        """Make an object that is present the group's least recently used, which it must be by its stamp."""
+        slot = oid & SLOT_MASK
+        self._unlink(slot)
+        head = self._heads.get(group, NIL)
+        assert head == NIL or self._stamps[slot] < self._stamps[head]
+        self._groups[slot] = group
+        self._older[slot] = NIL
+        self._newer[slot] = head
+        self._heads[group] = slot
+        if head == NIL:
+            self._tails[group] = slot
+        else:
+            self._older[head] = slot
+        self._length += 1
 
     def heads(self, groups: Iterable[int] | None = None) -> list[tuple[int, int]]:
         """(stamp, group) of the least recently used object of each group that has any; all groups by default."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from hcfs.cache.candidates import Candidates
 from hcfs.cache.index import Index, Victim
+from hcfs.cache.segments import SEGMENTS
 from hcfs.cache.usage import Owner
 from hcfs.errors import HcfsError
 from hcfs.store import BLOCK, Quarantined, Store
@@ -60,8 +61,8 @@ class Victims:
     """Removes objects from the store.
 
     Passed over: objects that are pinned, that a lookup protects, that were used since the pass began, and that the
-    store can't remove; the next one is taken instead. What must not be lost is never in the index's lists, so it isn't
-    met here. One pass at a time: the caller sees to that.
+    store can't remove; the next one is taken instead. What must not be lost, Index._may_go says. One pass at a time:
+    the caller sees to that.
     """
 
     def __init__(self, store: Store, index: Index) -> None:
@@ -101,7 +102,7 @@ class Victims:
         accepts = None
         if owner is not None:
             groups, accepts = [owner.namespace & SLOT_MASK], self._has_salt(owner)
-        candidates = Candidates(self._index.lock, self._index.recency, self._index.grace, groups, accepts)
+        candidates = Candidates(self._index.lock, self._index.segments, self._index.grace, groups, accepts)
         while not enough():
             candidate = candidates.take()
             if candidate is None:
@@ -124,8 +125,8 @@ class Victims:
         groups = None if owner is None else [owner.namespace & SLOT_MASK]
         accepts = None if owner is None else self._has_salt(owner)
         with index.lock:
-            now, everything = index.grace.now(), [group for _, group in index.recency.heads(groups)]
-            walks = [index.recency.walk(group) for group in everything]
+            now = index.grace.now()
+            walks = [index.recency.walk(name) for name in index.segments.lists(groups, SEGMENTS)]
         for walk in walks:
             while True:
                 with index.lock:

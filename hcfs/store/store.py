@@ -51,9 +51,9 @@ class Store(Quarantine):
             if oid:
                 yield oid
 
-    def files_by_access(self) -> Iterator[tuple[int, int, int, bytes]]:
-        """(id, namespace, blocks, first name) of every committed file, the least recently accessed first: what the
-        observer would have been told. For the start of a mount: nobody may change the store meanwhile.
+    def files_by_access(self) -> Iterator[tuple[int, int, int, bytes, int]]:
+        """(id, namespace, blocks, first name, nanoseconds from its last change to its last access) of every committed
+        file, the least recently accessed first. For the start of a mount: nobody may change the store meanwhile.
 
         Reads the columns: a million objects take 1 s, against 9 s by the calls that answer for one object."""
         table, tree = self.index.table, self.index.tree
@@ -71,7 +71,8 @@ class Store(Quarantine):
             namespace = namespaces.get(parent)
             if namespace is None:
                 namespace = namespaces[parent] = ids[tree.namespace(slot)]
-            yield ids[slot], namespace, counts[slot] or table.blocks(slot), names[slot] or b""
+            since_change = table.last_access_ns[slot] - table.ctime_ns[slot]
+            yield ids[slot], namespace, counts[slot] or table.blocks(slot), names[slot] or b"", since_change
 
     def drop_lost(self, oids: list[int]) -> None:
         """Drop objects that recovery found unusable."""

@@ -317,9 +317,10 @@ def test_recency(scene: Scene) -> None:
     store.touch(scene.entry, 5)
     store.touch(other)
     assert store.attributes(scene.file).last_access_ns == 10**19
-    order = [oid for oid, _, _, _ in store.files_by_access()]
+    order = [oid for oid, *_ in store.files_by_access()]
     assert order == [scene.entry, other, scene.file]
-    assert next(entry[1:] for entry in store.files_by_access()) == (scene.kv, 1, b"entry")
+    since_change = 5 - store.attributes(scene.entry).ctime_ns
+    assert next(entry[1:] for entry in store.files_by_access()) == (scene.kv, 1, b"entry", since_change)
     store.commit()
     # Noted, but not worth a write of its own: durable with the next change.
     store.touch(other, 10**19 + 1)
@@ -329,7 +330,7 @@ def test_recency(scene: Scene) -> None:
     store.flush_touches()
     store.commit()
     found = again(store)
-    assert [oid for oid, _, _, _ in found.files_by_access()] == [scene.entry, scene.file, other]
+    assert [oid for oid, *_ in found.files_by_access()] == [scene.entry, scene.file, other]
     assert found.attributes(other).last_access_ns == 10**19 + 1
 
 
@@ -349,7 +350,7 @@ class Log:
 def test_the_observer_knows_the_committed_files(scene: Scene) -> None:
     """Replaying what it was told gives the files that the store has, after each step."""
     store, log = scene.store, Log()
-    known = {oid: (ns, blocks, name) for oid, ns, blocks, name in store.files_by_access()}
+    known = {oid: (ns, blocks, name) for oid, ns, blocks, name, _ in store.files_by_access()}
     store.observer = log
 
     def told() -> None:
@@ -360,7 +361,7 @@ def test_the_observer_knows_the_committed_files(scene: Scene) -> None:
             else:
                 assert known.pop(oid) == tuple(what)  # type: ignore[call-overload]
         log.told.clear()
-        assert known == {oid: (ns, blocks, name) for oid, ns, blocks, name in store.files_by_access()}
+        assert known == {oid: (ns, blocks, name) for oid, ns, blocks, name, _ in store.files_by_access()}
         assert store.usage().files == len(known)
 
     steps: list[Callable[[], object]] = [
