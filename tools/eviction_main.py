@@ -19,6 +19,8 @@ from pathlib import Path
 from eviction_policies import POLICIES, Farthest, next_uses
 from eviction_traces import MADE_UP, Trace, footprint, published, with_scans
 
+DEFAULT = ["fifo", "lru", "sieve", "s3fifo", "2q", "slru-80", "slru-35", "hcfs", "belady"]
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -128,10 +130,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1, help="of the first run")
     parser.add_argument("--seeds", type=int, default=3, help="how many runs, each with the next seed")
-    parser.add_argument("--cache", type=float, nargs="+", default=[0.05, 0.1, 0.2, 0.4], help="parts of the footprint")
+    parser.add_argument("--cache", type=float, nargs="+", default=[0.1, 0.3], help="parts of the footprint")
     parser.add_argument("--scan", type=float, default=0.6, help="size of each scan as a part of the cache")
     parser.add_argument("--correlated", type=float, default=60, help="seconds in which several uses are one")
-    parser.add_argument("--policy", nargs="+", choices=POLICIES, default=list(POLICIES))
+    parser.add_argument("--policy", nargs="+", choices=POLICIES, default=DEFAULT)
     parser.add_argument("--trace", type=Path, nargs="*", default=[], help="published traces in Mooncake's form")
     parser.add_argument("--only", nargs="+", help="names of traces, as the table has them")
     parser.add_argument("--json", action="store_true", help="every result instead of the tables")

@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from hcfs.cache.segments import Segments
+from hcfs.cache.segments import LARGE_SHARE, Segments
 from hcfs.store import BLOCK
 
 NIL = 0xFFFFFFFF
@@ -368,11 +368,13 @@ class AsShipped(Policy):
 
     columns = 13
 
-    def __init__(self, capacity: int, correlated: float = 0.0) -> None:
+    def __init__(self, capacity: int, correlated: float = 0.0, large_share: float = LARGE_SHARE) -> None:
         super().__init__(capacity, correlated)
         self._uses = 0
         self._ids = array("Q")
-        self._segments = Segments(capacity << 20, lambda oid: self._sizes[oid & NIL] * _BLOCKS_A_MIB)
+        self._segments = Segments(
+            capacity << 20, lambda oid: self._sizes[oid & NIL] * _BLOCKS_A_MIB, large_share=large_share
+        )
 
     def hit(self, slot: int, counts: bool) -> None:
         self._segments.touch(self._ids[slot], int(self.now))
@@ -436,9 +438,12 @@ POLICIES: dict[str, Callable[[int, float], Policy]] = {
     "slru-35": partial(SegmentedLru, protected_part=0.35),
     "slru-20": partial(SegmentedLru, protected_part=0.2),
     "hcfs": AsShipped,
+    "hcfs-5": partial(AsShipped, large_share=0.05),
+    "hcfs-10": partial(AsShipped, large_share=0.1),
+    "hcfs-40": partial(AsShipped, large_share=0.4),
     "belady": Farthest,
 }
-"""Those of the authors' descriptions with the authors' parameters; slru-N protects N % of what is cached."""
+"""Those of the authors' descriptions with the authors' parameters; slru-N protects N % of what is cached; hcfs-N lets large files have N %."""
 
 
 def next_uses(keys: Sequence[int]) -> array[int]:

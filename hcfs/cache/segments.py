@@ -49,12 +49,14 @@ class Segments:
     5 bytes an object beside the recency's. Constant time. Not thread-safe: the caller holds the cache's lock.
     """
 
-    def __init__(self, capacity: int, blocks_of: Callable[[int], int]) -> None:
-        """capacity: of the store, bytes. blocks_of: of an object that was added."""
+    def __init__(self, capacity: int, blocks_of: Callable[[int], int], *, large_share: float = LARGE_SHARE) -> None:
+        """capacity: of the store, bytes. blocks_of: of an object that was added. large_share: what other value than the
+        default is for comparisons."""
         self.recency = Recency()
         self.demotions = 0
         """Objects that lost their protection so far."""
         self._blocks_of = blocks_of
+        self._large_share = large_share
         self._large_blocks = max(1, min(LARGE_MAX, capacity // LARGE_PART) // BLOCK)
         self._blocks: dict[int, list[int]] = {}
         self._total = [0] * len(SEGMENTS)
@@ -142,7 +144,7 @@ class Segments:
         recently used of those that stand together."""
         counts = [self._total] if groups is None else [self._blocks[group] for group in groups if group in self._blocks]
         large, used = sum(count[LARGE] for count in counts), sum(map(sum, counts))
-        return TOO_MANY_LARGE if large > LARGE_SHARE * used else FEW_LARGE
+        return TOO_MANY_LARGE if large > self._large_share * used else FEW_LARGE
 
     def lists(self, groups: Collection[int] | None, segments: Collection[int]) -> list[int]:
         """Names of the recency's lists that hold these segments of these groups (None: of all)."""
