@@ -443,7 +443,8 @@ POLICIES: dict[str, Callable[[int, float], Policy]] = {
     "hcfs-40": partial(AsShipped, large_share=0.4),
     "belady": Farthest,
 }
-"""Those of the authors' descriptions with the authors' parameters; slru-N protects N % of what is cached; hcfs-N lets large files have N %."""
+"""Those of the authors' descriptions with the authors' parameters; slru-N protects N % of what is
+cached; hcfs-N lets large files have N %."""
 
 
 def next_uses(keys: Sequence[int]) -> array[int]:
