@@ -39,7 +39,6 @@ class Index:
         self.grace = Grace(lookup_grace_s, entry_timeout_s, clock)
         self.usage = UsageCounts()
         self.segments = Segments(capacity, self.usage.blocks_of)
-        self.recency = self.segments.recency
         self._namespaces: dict[int, int] = {}
         self._gate = threading.Lock()
         self._condemned = 0
@@ -48,7 +47,7 @@ class Index:
         """A file became a committed one; it is the most recently used. The store holds its lock."""
         with self.lock:
             self._forget(oid)
-            if not self.recency.was_last_in_slot(oid):
+            if not self.segments.recency.was_last_in_slot(oid):
                 # A rename removes and adds the same object, whose protection goes on; a new one has none yet.
                 self.grace.forget(oid)
             group = namespace & SLOT_MASK
@@ -100,7 +99,7 @@ class Index:
         with self._gate:
             with self.lock:
                 victim = None
-                if self.recency.stamp_of(oid) == stamp and self._may_go(oid):
+                if self.segments.recency.stamp_of(oid) == stamp and self._may_go(oid):
                     self._condemned = oid
                     victim = Victim(oid, self.usage.blocks_of(oid), self._namespace_of(oid))
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hcfs.cache.candidates import Candidates
@@ -121,24 +121,34 @@ class Victims:
     def only_protected(self, owner: Owner | None = None) -> bool:
         """Whether an object (of the owner's) that frees blocks is kept from eviction by a lookup alone: in a while it
         can go. Memory only."""
-        index = self._index
         groups = None if owner is None else [owner.namespace & SLOT_MASK]
         accepts = None if owner is None else self._has_salt(owner)
+        for piece in self._in_pieces(groups, accepts):
+            if any(protected and not self._store.pinned(oid) and self._blocks(oid) for oid, _, protected in piece):
+                return True
+        return False
+
+    def _in_pieces(
+        self, groups: Sequence[int] | None, accepts: Callable[[int], bool] | None = None
+    ) -> Iterator[list[tuple[int, int, bool]]]:
+        """Every object of some groups that could ever be evicted: id, blocks, and whether a lookup protects it. The
+        lock is held for a piece at a time, and not while the caller looks at it."""
+        index, recency = self._index, self._index.segments.recency
         with index.lock:
             now = index.grace.now()
-            walks = [index.recency.walk(name) for name in index.segments.lists(groups, SEGMENTS)]
+            walks = [recency.walk(name) for name in index.segments.lists(groups, SEGMENTS)]
         for walk in walks:
-            while True:
+            met = True
+            while met:
                 with index.lock:
-                    met = index.recency.advance(walk, PROTECTED_CHUNK)
-                    protected = [oid for _, oid in met if index.grace.covers(oid, now)]
-                    if accepts is not None:
-                        protected = [oid for oid in protected if accepts(oid)]
-                if any(not self._store.pinned(oid) and self._blocks(oid) for oid in protected):
-                    return True
-                if not met:
-                    break
-        return False
+                    ids = [oid for _, oid in recency.advance(walk, PROTECTED_CHUNK)]
+                    found = [
+                        (oid, index.usage.blocks_of(oid), index.grace.covers(oid, now))
+                        for oid in ids
+                        if accepts is None or accepts(oid)
+                    ]
+                met = bool(ids)
+                yield found
 
     def _has_salt(self, owner: Owner) -> Callable[[int], bool] | None:
         """Which of its namespace's objects are the owner's: called with the index's lock held. None: all."""
@@ -152,14 +162,10 @@ class Victims:
 
     def kept(self, namespace: int) -> Kept:
         """What of a namespace is still there, and why. Memory only; a walk of the whole namespace, in pieces."""
-        index, kept = self._index, Kept()
-        with index.lock:
-            now, walk = index.grace.now(), index.recency.walk(namespace & SLOT_MASK)
-        while True:
-            with index.lock:
-                met = index.recency.advance(walk, PROTECTED_CHUNK)
-                found = [(oid, index.usage.blocks_of(oid) * BLOCK, index.grace.covers(oid, now)) for _, oid in met]
-            for oid, size, protected in found:
+        kept = Kept()
+        for piece in self._in_pieces([namespace & SLOT_MASK]):
+            for oid, blocks, protected in piece:
+                size = blocks * BLOCK
                 if self._store.pinned(oid):
                     kept.pinned_objects += 1
                     kept.pinned_bytes += size
@@ -169,8 +175,7 @@ class Victims:
                 else:
                     kept.other_objects += 1
                     kept.other_bytes += size
-            if not met:
-                return kept
+        return kept
 
     def _blocks(self, oid: int) -> int:
         try:

@@ -220,3 +220,20 @@ def test_statistics(rig: Rig) -> None:
     rig.cache.evict_namespace(rig.namespace(), 1)
     statistics = rig.cache.statistics()
     assert (statistics.evictions, statistics.evicted_bytes, statistics.evictable_bytes) == (1, 8 * BLOCK, 72 * BLOCK)
+
+
+def test_what_an_eviction_leaves_is_told_in_every_segment(make_rig: Callable[..., Rig]) -> None:
+    """Large, new and used again: pinned ones and those that a lookup protects are counted apart."""
+    rig = make_rig(grace=30)
+    large = [rig.put(f"large{number}", 64) for number in range(2)]
+    small = [rig.put(f"small{number}", 2) for number in range(40)]
+    rig.now += 700
+    for oid in small[:3]:
+        rig.cache.used(oid)
+    pin = rig.store.pin(small[0])
+    for oid in (large[0], small[1], small[9]):
+        assert rig.cache.looked_up(oid)
+    kept = rig.cache._victims.kept(rig.namespace())
+    assert (kept.pinned_objects, kept.protected_objects, kept.other_objects) == (1, 3, 38)
+    assert kept.protected_bytes == (64 + 2 + 2) * BLOCK
+    pin.release()
