@@ -70,6 +70,8 @@ class Writer:
     mode: int
     xattrs: dict[str, bytes]
     modified: bool
+    base: Node | None
+    """what it goes on from"""
 
 
 def content(number: int, length: int) -> bytes:
@@ -83,7 +85,7 @@ class TreeMachine(RuleBasedStateMachine):
         super().__init__()
         self.model = Tree()
         self.writers: dict[int, Writer] = {}
-        self.held: dict[int, bytes] = {}
+        self.held: dict[int, Node] = {}
         self.target = self.make_target()
         self.target.sync()
         self.states = [self.model.seen()]
@@ -218,10 +220,10 @@ class TreeMachine(RuleBasedStateMachine):
             return
         self.target.begin(who, path, truncate)
         if node is None:
-            self.writers[who] = Writer(path, bytearray(), 0o644, {}, True)
+            self.writers[who] = Writer(path, bytearray(), 0o644, {}, True, None)
         else:
             data = bytearray() if truncate else bytearray(node.data)
-            self.writers[who] = Writer(path, data, node.mode, dict(node.xattrs), truncate and bool(node.data))
+            self.writers[who] = Writer(path, data, node.mode, dict(node.xattrs), truncate and bool(node.data), node)
 
     @rule(who=whose, offset=st.sampled_from((0, 1, 4096, 70_000)), number=numbers, length=lengths)
     def write(self, who: int, offset: int, number: int, length: int) -> None:
@@ -263,13 +265,13 @@ class TreeMachine(RuleBasedStateMachine):
         node = self.model.nodes.get(path)
         if number not in self.held and node is not None and node.kind == "f":
             self.target.hold(number, path)
-            self.held[number] = node.data
+            self.held[number] = node
 
     @rule(number=st.integers(0, READERS - 1), release=st.booleans())
     def read_held(self, number: int, release: bool) -> None:
         """Whatever became of the name meanwhile."""
         if number in self.held:
-            assert self.target.read_held(number) == self.held[number]
+            assert self.target.read_held(number) == self.held[number].data
             if release:
                 self.target.release(number)
                 del self.held[number]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -14,9 +15,11 @@ from harness.cli import hcfs
 from harness.images import create_image
 from harness.mounts import Mount
 from hypothesis import HealthCheck, settings
-from model.machine import EXAMPLES, STEPS, Target, TreeMachine
-from model.tree import NAMESPACES, Seen
-from mount.actors import Actor
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+from model.machine import EXAMPLES, STEPS, Target, TreeMachine, picks
+from model.tree import NAMESPACES, Node, Seen
+from mount.actors import Actor, errno_of, eventually, load_direct
 
 _PARTS = ("used_bytes", "free_bytes", "staged_bytes", "pending_bytes", "quarantined_bytes")
 
@@ -29,6 +32,7 @@ class MountTarget:
         source = create_image(self.directory / "image.img", "64M")
         hcfs("mkfs", source, "--granule", "64K")
         self.mount = Mount(source, self.directory / "mnt", options="commit_interval=0.2,lookup_grace=0")
+        self.mount.allow_warnings = ("is quarantined: granule",)
         self.mount.mount()
         self.actors: dict[int, tuple[Actor, int]] = {}
         self.handles: dict[int, int] = {}
@@ -142,6 +146,33 @@ class MountTarget:
     def release(self, number: int) -> None:
         os.close(self.handles.pop(number))
 
+    # --- administration -----------------------------------------------------------------------------------------------
+
+    def evict(self, namespace: str) -> int:
+        """All that can go; how many went."""
+        return int(self._command(command="evict", namespace=namespace)["objects"])
+
+    def damage(self, path: str, scrub: bool) -> None:
+        """Flip the file's first byte on the medium, and have it found."""
+        extents = os.getxattr(self.at(path), "user.hcfs.extents")
+        offset = int(extents.split()[0].partition(b"@")[2]) * 4096
+        with open(self.mount.source, "r+b", buffering=0) as medium:
+            before = os.pread(medium.fileno(), 1, offset)
+            os.pwrite(medium.fileno(), bytes([before[0] ^ 1]), offset)
+            os.fsync(medium.fileno())
+        if scrub:
+            self._command(command="scrub", action="start", rate=1 << 40)
+            eventually(lambda: self.mount.status()["scrub"]["state"] == "finished", "the scrub is finished")
+        else:
+            assert errno_of(load_direct, self.at(path)) == "EIO"
+
+    def _command(self, **words: object) -> dict[str, object]:
+        with open(self.mount.dir / ".hcfs" / "control", "r+b", buffering=0) as control:
+            control.write(json.dumps(words).encode())
+            answer = json.loads(control.read(1 << 16))
+        assert isinstance(answer, dict)
+        return answer
+
     # --- durability ---------------------------------------------------------------------------------------------------
 
     def sync(self) -> None:
@@ -187,10 +218,51 @@ class MountTarget:
 
 
 class MountMachine(TreeMachine):
-    """The shared rules."""
+    """The shared rules, eviction by an administrator, and damage that is met."""
+
+    target: MountTarget
 
     def make_target(self) -> Target:
         return MountTarget()
+
+    def in_use(self) -> list[Node]:
+        return [*self.held.values(), *(writer.base for writer in self.writers.values() if writer.base is not None)]
+
+    @rule(namespace=st.sampled_from(NAMESPACES))
+    def evict(self, namespace: str) -> None:
+        """All files but those that somebody has open, or goes on from: each whole, with all its names, and for good."""
+        files = {
+            id(node): node
+            for path, node in self.model.nodes.items()
+            if node.kind == "f" and path.startswith(namespace + "/")
+        }
+        stay = {id(node) for node in self.in_use()}
+        deadline = time.monotonic() + 20
+        while True:
+            gone = self.target.evict(namespace)
+            found = self.target.tree()
+            went = [node for node in files.values() if not any(path in found for path in self.model.names_of(node))]
+            assert gone == len(went)
+            for node in went:
+                assert id(node) not in {id(held) for held in self.held.values()}
+                del files[id(node)]
+                self.model.drop(node)
+            # RELEASE comes after close: what was just looked at may be pinned for a moment.
+            if files.keys() <= stay:
+                break
+            assert time.monotonic() < deadline, "files that nobody uses stay"
+        self.states = [self.model.seen()]
+
+    @rule(pick=picks, scrub=st.booleans())
+    def quarantine(self, pick: int, scrub: bool) -> None:
+        """A flipped byte, met by a reader or by a scrub: a miss for everybody, by every name."""
+        node = self.model.nodes.get(path := self.some(pick, "f"))
+        if node is None or node.kind != "f" or not node.data or any(node is used for used in self.in_use()):
+            return
+        self.target.damage(path, scrub)
+        self.model.drop(node)
+        self.target.sync()
+        self.states = [self.model.seen()]
 
 
 TestMountModel = pytest.mark.timeout(180 + EXAMPLES * 60)(MountMachine.TestCase)
