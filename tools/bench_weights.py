@@ -119,7 +119,8 @@ def _shared(path: Path, readers: int) -> float:
     for process in processes:
         assert process.stdin is not None
         process.stdin.close()
-    if any([process.wait() for process in processes]):
+    codes = [process.wait() for process in processes]
+    if any(codes):
         raise bench_backing.BenchError(f"a reader of {path} failed")
     return time.perf_counter() - began
 

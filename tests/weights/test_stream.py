@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -112,6 +114,42 @@ def test_types_that_a_framework_lacks(tmp_path: Path, framework: Any, dtype: str
     assert next(tensors)[0] == "a"
     with pytest.raises(UnsupportedTensor, match=rf"'b' of .*{framework} has no type for {dtype}"):
         next(tensors)
+
+
+@pytest.mark.parametrize(
+    ("missing", "framework", "words"),
+    [
+        ("ml_dtypes", "numpy", "numpy has no type for BF16 .* install ml_dtypes, or use the framework torch"),
+        ("numpy", "numpy", "numpy isn't installed"),
+        ("torch", "torch", "torch isn't installed"),
+    ],
+)
+def test_a_library_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, framework: Any, words: str, nothing_left: None
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(safetensors({"a": ("BF16", [1], b"ab")}))
+    with pytest.raises(HcfsError, match=words):
+        load(path, framework=framework)
+    assert plan(path).nbytes == 2
+
+
+def test_a_filesystem_that_refuses_direct_reads(tmp_path: Path, nothing_left: None) -> None:
+    directory = tmp_path / "ramfs"
+    directory.mkdir()
+    subprocess.run(["mount", "-t", "ramfs", "hcfs-test", str(directory)], check=True)
+    try:
+        path = directory / "model.safetensors"
+        path.write_bytes(safetensors(layers(3, MIB + 5)))
+        with pytest.raises(OSError, match="Invalid argument"):
+            os.open(path, os.O_RDONLY | os.O_DIRECT)
+        with stream(path, framework="numpy", io="direct") as tensors:
+            assert [tensor.tobytes() for _, tensor in tensors] == [noise(MIB + 5, number) for number in range(3)]
+            read = tensors.statistics()
+        assert read.direct_bytes == 0 < read.buffered_bytes
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)
 
 
 def test_a_shape_that_no_framework_takes(tmp_path: Path) -> None:
