@@ -12,7 +12,7 @@ from hcfs.cli.output import human_size, print_json, print_table
 from hcfs.errors import UsageError
 from hcfs.weights.bench.compare import compare
 from hcfs.weights.bench.first_token import DTYPES, TOKENS, first_tokens
-from hcfs.weights.bench.loaders import LOADERS
+from hcfs.weights.bench.loaders import LOADERS, LOADERS_DEFAULT
 
 _COMPARING = {"beside": "--beside", "loaders": "--loaders"}
 _FIRST_TOKEN = {"size": "--size", "dtype": "--dtype", "tokens": "--tokens", "device": "--device", "budget": "--budget"}
@@ -22,7 +22,13 @@ _FIRST_TOKEN = {"size": "--size", "dtype": "--dtype", "tokens": "--tokens", "dev
 @click.argument("path", type=str)
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Of all cases, in turn.")
 @click.option("--beside", multiple=True, metavar="PATH", help="The same model elsewhere; may be given again.")
-@click.option("--loaders", default=",".join(LOADERS), show_default=True, metavar="NAMES", help="Which to compare.")
+@click.option(
+    "--loaders",
+    default=",".join(LOADERS_DEFAULT),
+    show_default=True,
+    metavar="NAMES",
+    help=f"Which to compare, of {', '.join(LOADERS)}.",
+)
 @click.option("--ttft", is_flag=True, help="Time first tokens of a model that is made under PATH, a directory.")
 @click.option("--size", type=SIZE, default="1400M", show_default=True, help="With --ttft: bytes of that model, about.")
 @click.option("--dtype", type=click.Choice(list(DTYPES)), default="float32", show_default=True, help="With --ttft.")
@@ -42,7 +48,8 @@ def bench_command(context: click.Context, /, path: str, rounds: int, ttft: bool,
     cold and warm, in turn, each time in a process of its own; other loaders need the extra hcfs[weights-bench].
 
     Cold: the kernel has dropped the files' pages, and none of them is left. hcfs-dropped is hcfs's reader with a budget
-    of 64 MiB and a consumer that keeps nothing; the others keep all tensors. Ratios are to safetensors' rate in the
+    of 64 MiB and a consumer that keeps nothing; the others keep all tensors. hcfs-direct and hcfs-buffered are its
+    reader with that --io. Ratios are to safetensors' rate in the
     same round. Only ratios of one run mean anything.
 
     With --ttft, make a Llama of random weights under PATH, and time its first token from cold, eager (load, then

@@ -34,8 +34,9 @@ TOGETHER = (
     "import json, sys\n"
     "from hcfs.weights.bench import compare as module\n"
     "from hcfs.weights.bench.child import MEASUREMENTS\n"
+    "from hcfs.weights.bench.loaders import LOADERS\n"
     "module.measured = lambda name, **arguments: MEASUREMENTS[name](**arguments)\n"
-    "print(json.dumps(module.compare(sys.argv[1:], rounds=1)))\n"
+    "print(json.dumps(module.compare(sys.argv[1:], loaders=list(LOADERS), rounds=1)))\n"
 )
 
 

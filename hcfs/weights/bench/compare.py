@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hcfs.errors import HcfsError
-from hcfs.weights.bench.loaders import LOADERS, versions
+from hcfs.weights.bench.loaders import LOADERS_DEFAULT, versions
 from hcfs.weights.bench.rounds import Progress, make_cold, make_warm, measured, silent, spread
 from hcfs.weights.plan import Plan, plan
 
@@ -20,7 +20,7 @@ _TINY = (60).to_bytes(8, "little") + b'{"a":{"dtype":"F32","shape":[1],"data_off
 def compare(
     paths: Sequence[str],
     *,
-    loaders: Sequence[str] = tuple(LOADERS),
+    loaders: Sequence[str] = LOADERS_DEFAULT,
     rounds: int = 3,
     progress: Progress = silent,
 ) -> dict[str, Any]:

@@ -29,6 +29,14 @@ def _hcfs(model: Model) -> Iterable[tuple[str, Any]]:
     return stream(model.path)
 
 
+def _hcfs_direct(model: Model) -> Iterable[tuple[str, Any]]:
+    return stream(model.path, io="direct")
+
+
+def _hcfs_buffered(model: Model) -> Iterable[tuple[str, Any]]:
+    return stream(model.path, io="buffered")
+
+
 def _hcfs_dropped(model: Model) -> Iterable[tuple[str, Any]]:
     return stream(model.path, budget=DROPPED_BUDGET)
 
@@ -70,8 +78,11 @@ LOADERS: dict[str, tuple[Loader, str]] = {
     "safetensors": (_safetensors, "safetensors"),
     "runai": (_runai, "runai-model-streamer"),
     "fastsafetensors": (_fastsafetensors, "fastsafetensors"),
+    "hcfs-direct": (_hcfs_direct, "torch"),
+    "hcfs-buffered": (_hcfs_buffered, "torch"),
 }
 """By name: the function, and the distribution that it needs."""
+LOADERS_DEFAULT = ("hcfs", "hcfs-dropped", "safetensors", "runai", "fastsafetensors")
 DROPPED = {"hcfs-dropped"}
 """Those whose consumer lets go of each tensor at once; the consumers of the others keep all."""
 
