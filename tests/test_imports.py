@@ -17,7 +17,8 @@ ROOMS = {
     "device": (set(), set()),
     "store": ({"device"}, {"crc32c", "sortedcontainers"}),
     "cache": ({"store", "device"}, {"sortedcontainers"}),
-    "mount": ({"cache", "store", "device"}, {"prometheus_client", "pyfuse3", "trio"}),
+    "fuse": (set(), set()),
+    "mount": ({"fuse", "cache", "store", "device"}, {"prometheus_client", "pyfuse3", "trio"}),
     "cli": ({"mount", "cache", "store", "device", "lmcache", "weights"}, {"click", "rich"}),
     # Clients of a mount: they know paths and xattr names, as a program that isn't part of hcfs does.
     "lmcache": (set(), {"lmcache"}),

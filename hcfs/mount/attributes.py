@@ -11,8 +11,9 @@ from hcfs.mount.core import Identity
 from hcfs.mount.data import Data
 from hcfs.mount.handles import VersionHandle
 from hcfs.mount.lockfiles import LockFile
+from hcfs.mount.opening import without_privileges
 from hcfs.mount.versions import Fate, Version
-from hcfs.store import Kind
+from hcfs.store import Attributes, Kind
 
 
 class Changes(NamedTuple):
@@ -53,7 +54,7 @@ class AttributeChanges(Data):
                     raise CallError(errno.EIO)
                 self.version_for_writing(ino, Identity(caller))
                 raise CallError(errno.ESTALE)
-            self.store.set_attributes(ino, **changes.attributes())
+            self.store.set_attributes(ino, **self._owned_anew(changes, attributes).attributes())
             return self.getattr(ino)
 
     def _set_on_version(
@@ -66,14 +67,23 @@ class AttributeChanges(Data):
             return self.version_entry(version)
         if number is None and not self._is_mine(version, who) and version.fate is Fate.STAGED:
             self._take_over(version, 0, who)
+        if who.caller.uid:
+            self.drop_privileges(version)
         # Counted as opened until it is done, so that nothing reclaims it meanwhile.
         version.opened = True
         version.handles += 1
         version.writers += 1
         return Blocking(lambda: self._resize_version(version, changes))
 
+    def _owned_anew(self, changes: Changes, attributes: Attributes) -> Changes:
+        """A file that gets another owner loses setuid and setgid, which the kernel leaves to us."""
+        if attributes.kind is not Kind.FILE or changes.mode is not None or (changes.uid, changes.gid) == (None, None):
+            return changes
+        kept = without_privileges(attributes.mode)
+        return changes if kept == attributes.mode else changes._replace(mode=kept)
+
     def _set_version_attributes(self, version: Version, changes: Changes) -> None:
-        attributes = changes.attributes()
+        attributes = self._owned_anew(changes, version.staged.attributes()).attributes()
         if attributes:
             version.staged.set_attributes(**attributes)
 

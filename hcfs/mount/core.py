@@ -6,11 +6,11 @@ import errno
 import logging
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from hcfs.cache import Cache
 from hcfs.errors import HcfsError
@@ -71,9 +71,6 @@ class Calls:
     opens: int = 0
     abandoned: int = 0
     """Versions that were to be published and weren't: their writer was killed, or failed, or never came back."""
-    requests: Counter[str] = field(default_factory=Counter)
-    """The kernel's requests by the name of their opcode (READ, WRITE, LOOKUP ...), counted by whoever serves them, in
-    one thread."""
 
 
 class Core:
@@ -110,6 +107,8 @@ class Core:
         self.calls = Calls()
         self.repeats = Repeats()
         self._replaced: OrderedDict[int, Replaced] = OrderedDict()
+        self.device: int | None = None
+        """st_dev of this filesystem's files, once it is mounted."""
         self.pid_zero_seen = False
         """A client in another pid namespace wrote: its handles don't share versions."""
         self._background = ThreadPoolExecutor(max_workers=4, thread_name_prefix="hcfs-close")
@@ -215,6 +214,11 @@ class Core:
     def version_entry(self, version: Version) -> Entry:
         """The answer that names a version: the kernel keeps nothing of it."""
         return Entry(version.ino, self.version_attributes(version), 0.0, 0.0)
+
+    def created_entry(self, version: Version) -> Entry:
+        """The answer that makes a version: the kernel's permission check of the same open needs no second question.
+        Only the writer's process reaches the inode yet, and its own writes end what the kernel knows of it."""
+        return Entry(version.ino, self.version_attributes(version), 0.0, DIRECTORY_ATTR_TIMEOUT)
 
     def object_entry(self, attributes: Attributes, fleeting: bool) -> Entry:
         """The answer that names a committed object. fleeting: its name has versions, so others may be answered

@@ -11,21 +11,23 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-import pyfuse3
 import trio
 
 from hcfs.cache import Cache
 from hcfs.device import BlockDevice, BufferPool, open_device
 from hcfs.errors import HcfsError
+from hcfs.fuse.handshake import HandshakeFailed
 from hcfs.mount import logs, mountpoint, tuning
 from hcfs.mount.administration import Administration
 from hcfs.mount.client import mount_at, read_status
 from hcfs.mount.control import Control
 from hcfs.mount.filesystem import Filesystem
+from hcfs.mount.frontends import FrontEnd, PyfuseFrontEnd
 from hcfs.mount.guard import abort, guard_child, start_guard
 from hcfs.mount.notify import Notifier
 from hcfs.mount.operations import Operations
 from hcfs.mount.options import MountOptions
+from hcfs.mount.plane import DataPlane, pool_budget
 from hcfs.mount.process import Process, has_ended, is_alive, process_of
 from hcfs.mount.scrubbing import Scrubbing
 from hcfs.mount.session import Session
@@ -181,7 +183,7 @@ def _leave_terminal() -> None:
 def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], None]) -> None:
     """Mount, call `ready` when it serves, and return when it has ended and everything is durable."""
     tuning.tune_process()
-    pool = BufferPool(options.memory)
+    pool = BufferPool(options.memory if options.data_plane == "off" else pool_budget(options.memory))
     with ExitStack() as stack:
         device = open_device(source, pool, read_only=options.read_only)
         stack.callback(device.close)
@@ -204,9 +206,10 @@ def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], No
         stack.callback(filesystem.close)
         scrubbing = Scrubbing(filesystem)
         filesystem.control = control = Control(Administration(filesystem, scrubbing).commands())
-        filesystem.virtual = Report(
+        report = Report(
             filesystem, device, pool, options, source=source, directory=path, scrubbing=scrubbing, discards=discards
-        ).tree()
+        )
+        filesystem.virtual = report.tree()
         # What recovery made stays for good: the collector needn't look at it again.
         gc.collect()
         gc.freeze()
@@ -218,17 +221,15 @@ def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], No
         session = Session(
             filesystem, cache, store, options.commit_interval, scrubbing=scrubbing, discards=discards, on_end=ending
         )
-        _attach(Operations(filesystem, session.serving), path, options.kernel_options(source))
-        stack.callback(pyfuse3.close, unmount=True)
-        notifier.start()
-        stack.callback(notifier.stop)
 
         def serving() -> None:
             tuning.tune_mount(path)
+            mounted = mount_at(path)
+            filesystem.device = None if mounted is None else mounted.device
             _log_state(source, path, device, store)
             ready()
 
-        trio.run(session.run, serving)
+        _run(session, filesystem, notifier, report, path, source, options, serving)
     log.info("%s: unmounted from %s", source, path)
 
 
@@ -258,22 +259,44 @@ def _close_store(store: Store, discards: Discards | None) -> None:
         log.error("what was published last may be lost: %s", error)
 
 
-def _attach(operations: Operations, path: str, options: set[str]) -> None:
-    """Mount. libfuse says on stderr why it couldn't, so that is caught and becomes the reason."""
-    said = os.memfd_create("hcfs-fuse")
-    stderr = os.dup(2)
-    os.dup2(said, 2)
+def _run(
+    session: Session,
+    filesystem: Filesystem,
+    notifier: Notifier,
+    report: Report,
+    path: str,
+    source: str,
+    options: MountOptions,
+    serving: Callable[[], None],
+) -> None:
+    """Mount and serve, through the data plane where that is wanted and can be, until the mount has ended."""
+    kernel_options = options.kernel_options(source)
+    refusal = "data_plane=off"
+    if options.data_plane != "off":
+        try:
+            plane = DataPlane(filesystem, Operations(filesystem), path, kernel_options)
+            _serve_through(plane, session, notifier, report, serving)
+            return
+        except HandshakeFailed as error:
+            if options.data_plane == "on":
+                raise HcfsError(f"{error}; mount with data_plane=auto to go on without the data plane") from None
+            refusal = str(error)
+            log.info("pyfuse3 serves all requests: %s", refusal)
+    report.data_plane_reason = refusal
+    plain = PyfuseFrontEnd(Operations(filesystem), path, kernel_options)
+    _serve_through(plain, session, notifier, report, serving)
+
+
+def _serve_through(
+    front: FrontEnd, session: Session, notifier: Notifier, report: Report, serving: Callable[[], None]
+) -> None:
+    report.front = front
     try:
-        pyfuse3.init(operations, path, options)
-    except RuntimeError as error:
-        text = os.pread(said, 4096, 0).decode(errors="replace").strip().replace("\n", "; ")
-        raise HcfsError(
-            f"{path} can't be mounted at: {text or error}; is /dev/fuse there, and may you use it?"
-        ) from None
+        notifier.start(front.notices)
+        trio.run(session.run, front, serving)
     finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
-        os.close(said)
+        notifier.stop()
+        front.close()
 
 
 def _log_state(source: str, path: str, device: BlockDevice, store: Store) -> None:

@@ -43,9 +43,10 @@ class Data(Opening):
             self.quarantine(error.oid, error.generation, str(error))
             raise
 
-    def write(self, number: int, offset: int, data: bytes) -> int:
+    def write(self, number: int, offset: int, data: bytes | memoryview, *, drops_privileges: bool = False) -> int:
         """All of `data`, or an error, after which the version is never published. EIO on one that is published. To the
-        control file: one command, done when this returns."""
+        control file: one command, done when this returns. drops_privileges: the writer may not keep setuid and
+        setgid."""
         handle = self.handles.get(number)
         if isinstance(handle, LockHandle):
             return handle.lock_file.write(offset, data)
@@ -56,6 +57,9 @@ class Data(Opening):
         version = handle.version
         handle.used = True
         with self._change(version):
+            if drops_privileges:
+                with self.lock:
+                    self.drop_privileges(version)
             return version.staged.write(offset, data)
 
     def flush(self, number: int) -> Blocking[None] | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
+from typing import TypeVar
 
 from hcfs.errors import HcfsError
-from hcfs.mount.answers import Blocking, Caller, CallError, Entry, Opened
+from hcfs.mount.answers import Blocking, Caller, CallError, Entry, Opened, finish
 from hcfs.mount.attributes import Changes
 from hcfs.mount.control import Control
 from hcfs.mount.handles import (
@@ -22,6 +24,9 @@ from hcfs.mount.versions import Fate
 from hcfs.mount.virtual import NAME, VirtualTree
 from hcfs.mount.xattrs import Xattrs
 from hcfs.store import ROOT_ID
+from hcfs.store.errors import MetadataFull
+
+T = TypeVar("T")
 
 
 class Filesystem(Xattrs):
@@ -50,6 +55,26 @@ class Filesystem(Xattrs):
         for parent, name in names:
             if VirtualTree.owns_name(parent, name):
                 raise CallError(errno.EROFS)
+
+    def with_room(self, make: Callable[[], T | Blocking[T]]) -> T | Blocking[T]:
+        """Change something that metadata must have room for. Where it has none, evict for it; only then is the answer
+        Blocking. Others may take what was evicted for, so it is asked again as long as something could be evicted."""
+        try:
+            return make()
+        except MetadataFull as error:
+            first = error
+
+        def evict_and_make() -> T:
+            refusal = first
+            while self.cache.make_room(0):
+                try:
+                    return finish(make())
+                except MetadataFull as error:
+                    refusal = error
+            self.store.note_full(refusal)
+            raise refusal
+
+        return Blocking(evict_and_make)
 
     def path_of(self, ino: int) -> bytes:
         """Where an inode is, for the log; its number when it has no name."""

@@ -56,6 +56,11 @@ def start_guard(path: str) -> None:
         os._exit(0)
 
 
+def is_connected(connection: int) -> bool:
+    """Whether the kernel still has the connection; False also where its list of connections isn't mounted."""
+    return os.path.exists(f"{_CONNECTIONS}/{connection}")
+
+
 def abort(connection: int) -> bool:
     """Make the kernel answer everything that waits for a daemon with an error. False when it can't be done."""
     try:

@@ -61,7 +61,7 @@ class LockFile:
                 return self._staged.read(offset, length)
             return self._store.read(self._pin, offset, length)
 
-    def write(self, offset: int, data: bytes) -> int:
+    def write(self, offset: int, data: bytes | memoryview) -> int:
         """All of it, or an error and the content as it was settled last."""
         with self._mutex:
             try:

@@ -8,8 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
-
-import pyfuse3
+from typing import Protocol
 
 from hcfs.mount.versions import Name
 
@@ -22,8 +21,18 @@ _ANSWERED_AFTER = 0.05
 """Seconds until an answer under way has surely been given to the kernel."""
 
 
+class Notices(Protocol):
+    """How a front end tells the kernel. OSError when the kernel doesn't take it: ENOENT where nothing was cached."""
+
+    def invalidate_entry(self, parent: int, name: bytes) -> None:
+        """Forget a name. May wait for the directory."""
+
+    def invalidate_inode(self, ino: int, attr_only: bool) -> None:
+        """Forget attributes, and unless attr_only pages. May wait for those."""
+
+
 class Notifier:
-    """The kernel's caches, through pyfuse3's session. `start` after pyfuse3.init, `stop` before pyfuse3.close.
+    """The kernel's caches, through a front end's notices, between `start` and `stop`.
 
     invalidate_entry waits for the directory, which the kernel holds while it waits for our own answer about it: no
     handler may wait for it, and the thread that answers lookups least of all.
@@ -31,38 +40,42 @@ class Notifier:
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._send, name="hcfs-notify", daemon=True)
+        self._thread: threading.Thread | None = None
         self._live = False
+        self._notices: Notices | None = None
 
-    def start(self) -> None:
-        """Begin to send."""
+    def start(self, notices: Notices) -> None:
+        """Begin to send; after `stop`, through another front end."""
+        self._notices = notices
+        self._queue = SimpleQueue()
         self._live = True
+        self._thread = threading.Thread(target=self._send, args=(self._queue,), name="hcfs-notify", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Send nothing more; returns when the thread has ended, or is stuck in the kernel."""
         self._live = False
         self._queue.put(None)
-        if self._thread.is_alive():
+        if self._thread is not None:
             self._thread.join(timeout=2.0)
 
     def forget_name(self, parent: int, name: bytes) -> None:
-        self._later(lambda: _entry(parent, name))
+        self._later(lambda: self._entry(parent, name))
 
     def forget_names_now(self, names: Iterable[Name]) -> None:
         for parent, name in names:
             if self._live:
-                _entry(parent, name)
+                self._entry(parent, name)
 
     def forget_attributes(self, ino: int) -> None:
-        self._later(lambda: _inode(ino, attr_only=True))
+        self._later(lambda: self._inode(ino, attr_only=True))
 
     def forget_pages(self, ino: int) -> None:
         due = time.monotonic() + _ANSWERED_AFTER
 
         def send() -> None:
             time.sleep(max(0.0, due - time.monotonic()))
-            _inode(ino, attr_only=False)
+            self._inode(ino, attr_only=False)
 
         self._later(send)
 
@@ -70,26 +83,26 @@ class Notifier:
         if self._live:
             self._queue.put(send)
 
-    def _send(self) -> None:
+    def _send(self, queue: SimpleQueue[Callable[[], None] | None]) -> None:
         while True:
-            send = self._queue.get()
+            send = queue.get()
             if send is None:
                 return
             if self._live:
                 send()
 
+    def _entry(self, parent: int, name: bytes) -> None:
+        assert self._notices is not None
+        try:
+            self._notices.invalidate_entry(parent, name)
+        except OSError as error:
+            if error.errno not in _GONE:
+                log.info("the kernel didn't take the notice about name %r of %d: %s", name, parent, error)
 
-def _entry(parent: int, name: bytes) -> None:
-    try:
-        pyfuse3.invalidate_entry(parent, name)
-    except OSError as error:
-        if error.errno not in _GONE:
-            log.info("the kernel didn't take the notice about name %r of %d: %s", name, parent, error)
-
-
-def _inode(ino: int, *, attr_only: bool) -> None:
-    try:
-        pyfuse3.invalidate_inode(ino, attr_only)
-    except OSError as error:
-        if error.errno not in _GONE:
-            log.info("the kernel didn't take the notice about inode %d: %s", ino, error)
+    def _inode(self, ino: int, *, attr_only: bool) -> None:
+        assert self._notices is not None
+        try:
+            self._notices.invalidate_inode(ino, attr_only)
+        except OSError as error:
+            if error.errno not in _GONE:
+                log.info("the kernel didn't take the notice about inode %d: %s", ino, error)

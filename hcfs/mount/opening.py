@@ -22,6 +22,12 @@ from hcfs.store.errors import DamagedGranule
 Created = tuple[Entry, Opened]
 
 
+def without_privileges(mode: int) -> int:
+    """The mode without setuid, and without setgid where it is one: without group execution it means mandatory
+    locking."""
+    return mode & ~(stat.S_ISUID | (stat.S_ISGID if mode & stat.S_IXGRP else 0))
+
+
 class Opening(Repeating):
     """ESTALE is an order here: the kernel repeats its lookup, which then names the caller's own version."""
 
@@ -100,7 +106,7 @@ class Opening(Repeating):
                 assert isinstance(opened, Opened)
                 return self.object_entry(self.object_attributes(oid), False), opened
             version = self._make_version(who, parent, name, self._stage_empty(parent, mode, caller.uid, gid))
-            return self.version_entry(version), self._opened_by_writer(version)
+            return self.created_entry(version), self._opened_by_writer(version)
 
     def _open_existing(self, parent: int, name: bytes, flags: int, who: Identity) -> Created | None:
         """Open a file that somebody made between the second lookup, which found none, and this call; the kernel won't
@@ -145,6 +151,8 @@ class Opening(Repeating):
                 raise CallError(version.failed)
             self._begin_anew(version, who)
         opened = self._opened_by_writer(version)
+        if flags & os.O_TRUNC and who.caller.uid:
+            self.drop_privileges(version)
         if not flags & os.O_TRUNC or (version.base is None and not version.staged.size):
             return opened
         return Blocking(lambda: self._open_truncated(version, opened))
@@ -215,6 +223,14 @@ class Opening(Repeating):
         finally:
             with self.lock:
                 version.writing -= 1
+
+    def drop_privileges(self, version: Version) -> None:
+        """Content that another user changes isn't what its owner gave setuid or setgid to. With the data plane the
+        kernel leaves that to the filesystem (HANDLE_KILLPRIV_V2). Lock held."""
+        mode = version.staged.attributes().mode
+        kept = without_privileges(mode)
+        if kept != mode:
+            version.staged.set_attributes(mode=kept)
 
     @abstractmethod
     def release(self, number: int) -> None:

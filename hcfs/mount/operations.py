@@ -7,6 +7,7 @@ import functools
 import inspect
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import islice
 from typing import Any, ParamSpec, TypeVar
@@ -19,19 +20,13 @@ from hcfs.errors import HcfsError
 from hcfs.mount.answers import Blocking, Caller, Entry, Opened
 from hcfs.mount.attributes import Changes
 from hcfs.mount.filesystem import Filesystem
+from hcfs.mount.limits import CONTROL_THREADS, READ_THREADS, WRITE_THREADS
 from hcfs.store import BLOCK, NAME_MAX, Attributes
-from hcfs.store.errors import MetadataFull
 
 log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-READ_THREADS = WRITE_THREADS = 16
-"""Reads, and writes, at once: enough to keep a drive busy with requests of 1 MiB. Each kind has its own, so that
-writers that wait for room stop no reader."""
-CONTROL_THREADS = 16
-"""Flushes, fsyncs, verifications and truncations at once."""
 
 LISTED_AT_ONCE = 256
 """Entries in one answer, some 3 ms: newer kernels have room for thousands in it, and everybody else waits meanwhile."""
@@ -67,21 +62,23 @@ class Operations(pyfuse3.Operations):
     supports_dot_lookup = True
     enable_writeback_cache = False
 
-    def __init__(self, filesystem: Filesystem, on_serving: Callable[[], None]) -> None:
-        """on_serving: called once, when the kernel has shaken hands."""
+    def __init__(self, filesystem: Filesystem) -> None:
         super().__init__()
         self._fs = filesystem
-        self._on_serving = on_serving
+        self.on_serving: Callable[[], None] = lambda: None
+        """Called once, when pyfuse3's other side has shaken hands."""
+        self.requests: Counter[str] = Counter()
+        """Requests so far by the name of their opcode (READ, WRITE, LOOKUP ...)."""
         self._reads = trio.CapacityLimiter(READ_THREADS)
         self._writes = trio.CapacityLimiter(WRITE_THREADS)
         self._control = trio.CapacityLimiter(CONTROL_THREADS)
 
     def init(self) -> None:
-        self._on_serving()
+        self.on_serving()
 
     def count(self, opcode: str) -> None:
         """A request came; called in the loop's thread alone."""
-        self._fs.calls.requests[opcode] += 1
+        self.requests[opcode] += 1
 
     def where(self, args: Sequence[object], by_handle: bool) -> str:
         """The path that a handler's arguments speak of, for the log."""
@@ -90,16 +87,8 @@ class Operations(pyfuse3.Operations):
         path = self._fs.path_of_handle(number) if by_handle else self._fs.path_of(number)
         return f" of {os.path.join(path, name).decode(errors='backslashreplace')!r}"
 
-    async def _with_room(self, make: Callable[[], T]) -> T:
-        """Change something that metadata must have room for. Where it has none, evict for it; only then does it wait.
-        Others may take what was evicted for, so it is asked again as long as something could be evicted."""
-        while True:
-            try:
-                return make()
-            except MetadataFull as error:
-                if not await trio.to_thread.run_sync(self._fs.cache.make_room, 0, limiter=self._control):
-                    self._fs.store.note_full(error)
-                    raise
+    async def _make(self, make: Callable[[], T | Blocking[T]]) -> T:
+        return await self._finish(self._fs.with_room(make))
 
     async def _finish(self, answer: T | Blocking[T]) -> T:
         if isinstance(answer, Blocking):
@@ -118,7 +107,7 @@ class Operations(pyfuse3.Operations):
 
     @handler
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
-        return _entry(await self._with_room(lambda: self._fs.mkdir(parent_inode, name, mode, _caller(ctx))))
+        return _entry(await self._make(lambda: self._fs.mkdir(parent_inode, name, mode, _caller(ctx))))
 
     @handler
     async def mknod(
@@ -129,11 +118,11 @@ class Operations(pyfuse3.Operations):
         rdev: int,
         ctx: RequestContext,
     ) -> EntryAttributes:
-        return _entry(await self._with_room(lambda: self._fs.mknod(parent_inode, name, mode, _caller(ctx))))
+        return _entry(await self._make(lambda: self._fs.mknod(parent_inode, name, mode, _caller(ctx))))
 
     @handler
     async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
-        return _entry(await self._with_room(lambda: self._fs.symlink(parent_inode, name, target, _caller(ctx))))
+        return _entry(await self._make(lambda: self._fs.symlink(parent_inode, name, target, _caller(ctx))))
 
     @handler
     async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
@@ -158,15 +147,11 @@ class Operations(pyfuse3.Operations):
         ctx: RequestContext,
     ) -> None:
         caller = _caller(ctx)
-        await self._finish(
-            await self._with_room(
-                lambda: self._fs.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags, caller)
-            )
-        )
+        await self._make(lambda: self._fs.rename(parent_inode_old, name_old, parent_inode_new, name_new, flags, caller))
 
     @handler
     async def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: RequestContext) -> EntryAttributes:
-        return _entry(await self._with_room(lambda: self._fs.link(inode, new_parent_inode, new_name, _caller(ctx))))
+        return _entry(await self._make(lambda: self._fs.link(inode, new_parent_inode, new_name, _caller(ctx))))
 
     # --- attributes --------------------------------------------------------------------------------------------------
 
@@ -209,7 +194,7 @@ class Operations(pyfuse3.Operations):
 
     @handler
     async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
-        await self._with_room(lambda: self._fs.setxattr(inode, name, value, _caller(ctx)))
+        await self._make(lambda: self._fs.setxattr(inode, name, value, _caller(ctx)))
         store = self._fs.store
         if store.backlog_bytes > store.backlog_limit:
             await trio.to_thread.run_sync(store.commit, limiter=self._control)
@@ -229,7 +214,7 @@ class Operations(pyfuse3.Operations):
         self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
         caller = _caller(ctx)
-        entry, opened = await self._with_room(lambda: self._fs.create(parent_inode, name, mode, flags, caller))
+        entry, opened = await self._make(lambda: self._fs.create(parent_inode, name, mode, flags, caller))
         return _file(opened), _entry(entry)
 
     @handler

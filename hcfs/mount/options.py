@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +26,8 @@ MOUNT_WORDS = frozenset(
 """For mount(8) and fstab, which have acted on them already."""
 
 DISCARDS = ("off", "batch")
+DATA_PLANE_VARIABLE = "HCFS_DATA_PLANE"
+"""The environment's word for `data_plane`, where neither options nor configuration have one."""
 
 SMALLEST_MEMORY = 16 << 20
 
@@ -50,6 +53,9 @@ class MountOptions:
     """`batch`: the medium is told of freed blocks, in the background."""
     memory: int = 256 << 20
     """Bytes of the pool of I/O buffers."""
+    data_plane: str = "auto"
+    """`on`: threads serve the hot requests; `off`: pyfuse3 serves all; `auto`: threads, and pyfuse3 where they
+    can't."""
     log: str | None = None
     """File of the daemon's log; None for the default place."""
     config: str | None = None
@@ -63,7 +69,7 @@ class MountOptions:
     ) -> MountOptions:
         """From `-o` words (`a,b=c`), a TOML file with the same names, and the command line's own options; what is said
         on the command line wins over the file. UsageError names what can't be taken, and why."""
-        options = cls(config=config)
+        options = cls(config=config)._with([("data_plane", os.environ.get(DATA_PLANE_VARIABLE, "auto"))])
         if config is not None:
             options = options._with(_read_toml(config))
         options = options._with(_split(words))
@@ -178,6 +184,14 @@ def _text(_: str, value: object) -> str:
     return str(value)
 
 
+def _plane(name: str, value: object) -> str:
+    if isinstance(value, bool):  # As TOML reads on and off written as true and false.
+        return "on" if value else "off"
+    if value not in ("auto", "on", "off"):
+        raise UsageError(f"{_shown(name, value)} is not known; write auto, on or off")
+    return str(value)
+
+
 _VALUES: Mapping[str, Callable[[str, object], Any]] = {
     "commit_interval": seconds,
     "staging_ttl": seconds,
@@ -186,6 +200,7 @@ _VALUES: Mapping[str, Callable[[str, object], Any]] = {
     "low_watermark": part,
     "discard": discard_mode,
     "memory": size,
+    "data_plane": _plane,
     "log": _text,
 }
 

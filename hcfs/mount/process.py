@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import NamedTuple
 
 # Numbers of fields in /proc/PID/stat, proc(5).
 _STATE, _THREADS, _START_TIME, _EXIT_CODE = 3, 20, 22, 52
+
+_MOUNT_ID = re.compile(rb"mnt_id:\t(\d+)")
 
 
 class Process(NamedTuple):
@@ -67,18 +70,32 @@ def was_killed(process: Process) -> bool:
     return bool(_field(fields, _EXIT_CODE) & 0x7F)
 
 
-def holds_open(ino: int) -> bool:
-    """Whether any process, as far as they may be looked into, has a file with this inode number open."""
+def holds_open(ino: int, device: int | None) -> bool:
+    """Whether any process, as far as they may be looked into, has a file with this inode number open on the filesystem
+    of this device number (st_dev), or on one that isn't mounted any more. None: on any."""
     line = b"\nino:\t%d\n" % ino
     for process in filter(str.isdigit, os.listdir("/proc")):
         try:
             for number in os.listdir(f"/proc/{process}/fdinfo"):
                 with open(f"/proc/{process}/fdinfo/{number}", "rb") as file:
-                    if line in file.read():
-                        return True
+                    info = file.read()
+                if line in info and _device_of(process, _MOUNT_ID.search(info)) in (None, device):
+                    return True
         except OSError:
             continue
     return False
+
+
+def _device_of(process: str, mount: re.Match[bytes] | None) -> int | None:
+    """st_dev of the files of a mount in a process's mount namespace; None when it isn't mounted."""
+    if mount is not None:
+        with open(f"/proc/{process}/mountinfo", "rb") as file:
+            for line in file:
+                number, _, device = line.split(b" ", 3)[:3]
+                if number == mount[1]:
+                    major, minor = device.split(b":")
+                    return os.makedev(int(major), int(minor))
+    return None
 
 
 def _started(tgid: int) -> int | None:

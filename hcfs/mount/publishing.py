@@ -256,7 +256,7 @@ class Publishing(Lookup):
         with self.lock:
             for version in self.versions:
                 closed = version.fate is Fate.STAGED and version.writers and version.flushed
-                if closed and not holds_open(version.ino):
+                if closed and not holds_open(version.ino, self.device):
                     self._last_writer_closed(version, used=True)
 
     def abandon_all(self) -> None:

@@ -1,4 +1,4 @@
-"""A mount's life, from the first request to the last: what runs beside pyfuse3's main loop."""
+"""A mount's life, from the first request to the last: what runs beside the front end."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import logging
 import signal
 from collections.abc import Awaitable, Callable
 
-import pyfuse3
 import trio
 
 from hcfs.cache import Cache
 from hcfs.errors import HcfsError
 from hcfs.mount.filesystem import Filesystem
+from hcfs.mount.frontends import FrontEnd
 from hcfs.mount.scrubbing import Scrubbing
 from hcfs.store import Store
 from hcfs.store.discard import Discards
 
 log = logging.getLogger(__name__)
-
-MAX_TASKS = 4096
-"""Handlers at once: at pyfuse3's 99 waiting opens would stop the mount."""
 
 HOUSEKEEPING = 1.0
 """Seconds between looks for something to evict, reclaim or checkpoint."""
@@ -56,32 +53,35 @@ class Session:
         self._pending = trio.Event()
         self._serving = trio.Event()
 
-    def serving(self) -> None:
-        """The kernel has shaken hands; called in the loop's thread."""
-        self._serving.set()
+    async def run(self, front: FrontEnd, on_serving: Callable[[], None]) -> None:
+        """Serve through a front end. on_serving is called in a worker thread once the kernel has shaken hands.
+        HcfsError as from the front end.
 
-    async def run(self, on_serving: Callable[[], None]) -> None:
-        """Serve. on_serving is called in a worker thread once the kernel has shaken hands.
-
-        Cancelled, it leaves handlers without answers: end it with pyfuse3.terminate instead, as signals do.
+        Cancelled, it leaves calls without answers: send a signal instead.
         """
         token = trio.lowlevel.current_trio_token()
         self._store.on_pending = lambda: token.run_sync_soon(self._signal_pending, idempotent=True)
+        failure: HcfsError | None = None
         self._scrubbing.on_start = lambda: token.run_sync_soon(self._signal_scrub, idempotent=True)
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._signals)
+                nursery.start_soon(self._signals, front)
                 nursery.start_soon(self._announce, on_serving)
                 nursery.start_soon(self._steadily, self._scrub)
                 if not self._fs.read_only:
                     for task in (self._commit, self._keep_house, self._keep_accesses, self._discard):
                         nursery.start_soon(self._steadily, task)
-                await _serve_requests()
-                self._end()
+                try:
+                    await front.serve(lambda: token.run_sync_soon(self._serving.set))
+                    self._end()
+                except HcfsError as error:
+                    failure = error
                 nursery.cancel_scope.cancel()
             self._fs.publish_closed()
         finally:
             self._store.on_pending = self._scrubbing.on_start = None
+        if failure is not None:
+            raise failure
 
     def _signal_pending(self) -> None:
         self._pending.set()
@@ -93,12 +93,12 @@ class Session:
     def _signal_scrub(self) -> None:
         self._scrub_wanted.set()
 
-    async def _signals(self) -> None:
+    async def _signals(self, front: FrontEnd) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
             async for number in received:
                 log.info("%s: unmounting", signal.Signals(number).name)
                 self._end()
-                pyfuse3.terminate()
+                front.end()
 
     async def _announce(self, on_serving: Callable[[], None]) -> None:
         await self._serving.wait()
@@ -148,14 +148,3 @@ class Session:
     async def _keep_accesses(self) -> None:
         await trio.sleep(TOUCHES)
         self._store.flush_touches()
-
-
-async def _serve_requests() -> None:
-    """pyfuse3's main loop, until the connection to the kernel has ended. Its handlers may have been cancelled then, a
-    RELEASE's among them."""
-    try:
-        await pyfuse3.main(max_tasks=MAX_TASKS)
-    except* ConnectionAbortedError:
-        # A read of /dev/fuse that was about to take a request when the connection ended: libfuse knows only ENODEV,
-        # which the kernel answers a moment earlier or later.
-        log.debug("the connection ended while a request was read")

@@ -12,6 +12,7 @@ from hcfs import __version__
 from hcfs.cache import OPTIONS
 from hcfs.device import BlockDevice, BufferPool
 from hcfs.mount.filesystem import Filesystem
+from hcfs.mount.frontends import FrontEnd
 from hcfs.mount.metrics import render
 from hcfs.mount.options import MountOptions
 from hcfs.mount.scrubbing import Scrubbing
@@ -46,6 +47,10 @@ class Report:
         self._scrubbing = scrubbing
         self._discards = discards
         self._mounted_at = time.time()
+        self.front: FrontEnd | None = None
+        """Who speaks with the kernel."""
+        self.data_plane_reason: str | None = None
+        """Why it isn't the data plane."""
 
     def tree(self) -> VirtualTree:
         """The `.hcfs` directory."""
@@ -79,6 +84,10 @@ class Report:
             "read_only": self._options.read_only,
             "io": self._device.io,
             "granule_bytes": superblock.granule,
+            "data_plane": self.front.name if self.front else "none",
+            "data_plane_reason": self.data_plane_reason,
+            "requests": dict(self.front.requests()) if self.front else {},
+            "requests_forwarded": dict(self.front.forwarded()) if self.front else {},
             "sharing": "handle" if self._fs.pid_zero_seen else "process",
             "capacity_bytes": usage.capacity,
             "used_bytes": usage.used,
@@ -102,7 +111,6 @@ class Report:
             "discard": self._discarding(),
             "scrub": self._scrubbing.status(),
             "counters": self._counters(cache.evictions, cache.evicted_bytes),
-            "requests": dict(self._fs.calls.requests),
             "namespaces": {_text(name): self._usage(oid) for name, oid in self._fs.cache.namespaces.names().items()},
         }
 

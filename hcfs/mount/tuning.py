@@ -8,15 +8,9 @@ import os
 import subprocess
 
 from hcfs.mount.client import mount_at
+from hcfs.mount.limits import BACKGROUND, READ_AHEAD_KB
 
 log = logging.getLogger(__name__)
-
-BACKGROUND = 256
-"""Background requests at once for the whole mount. RELEASE is one: at the kernel's 12 it queues behind large reads, and
-a file is absent for 0.3 s after its close."""
-
-READ_AHEAD_KB = 4096
-"""At the kernel's 128, page faults and buffered reads come as requests of 128 KiB instead of 1 MiB."""
 
 _CONNECTIONS = "/sys/fs/fuse/connections"
 _PR_SET_IO_FLUSHER = 57

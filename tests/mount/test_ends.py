@@ -89,3 +89,22 @@ def test_an_unmount_that_meets_the_daemon_reading_a_request(
     assert {name: (kv / name).read_bytes() for name in os.listdir(kv)} == {"closed": b"whole"}
     assert status == 0
     assert "ERROR" not in log.read_text()
+
+
+def test_another_mount_has_a_file_of_the_same_number_open(make_mount: Callable[..., Mount]) -> None:
+    """It says nothing about this one's."""
+    mount, other = make_mount(), make_mount()
+    for each in (mount, other):
+        each.ns()
+    with Actor() as holder:
+        held = holder.open(other.ns() / "x", os.O_WRONLY | os.O_CREAT)
+        number = holder.fstat(held).st_ino
+        fd = os.open(mount.ns() / "x", os.O_WRONLY | os.O_CREAT)
+        os.write(fd, b"whole")
+        assert os.fstat(fd).st_ino == number
+        daemon = mount.pid
+        os.close(fd)
+        assert _libc.umount2(os.fsencode(mount.dir), 0) == 0
+        eventually(lambda: not os.path.exists(f"/proc/{daemon}"), "the daemon has ended")
+        mount.mount()
+        assert (mount.ns() / "x").read_bytes() == b"whole"

@@ -20,7 +20,7 @@ from hcfs.mount.operations import Operations
 
 @pytest.fixture
 def operations(rig: Rig) -> Operations:
-    return Operations(rig.fs, lambda: None)
+    return Operations(rig.fs)
 
 
 def context() -> Any:

@@ -173,3 +173,27 @@ def what_was_opened_stays_open_whatever_the_mode_becomes() -> object:
         return [*answers((os.open, "file", os.O_RDONLY), (os.open, "file", os.O_WRONLY)), answer(os.pread, fd, 1, 0)]
 
     return as_user(ALICE, use)
+
+
+MODES = {"alice": 0o6755, "root": 0o4755, "locking": 0o2644, "given": 0o6755, "cut": 0o6755, "opened": 0o6755}
+
+
+@row([0o755, 0o4755, 0o2644, 0o755, 0o755, 0o755])
+def changed_content_or_owner_drops_setuid_and_setgid() -> object:
+    for name, mode in MODES.items():
+        make(name)
+        os.chown(name, ALICE, ALICE)
+        os.chmod(name, mode)
+    as_user(
+        ALICE, lambda: [append("alice"), os.truncate("cut", 0), os.close(os.open("opened", os.O_WRONLY | os.O_TRUNC))]
+    )
+    append("root")
+    append("locking")
+    os.chown("given", BOB, BOB)
+    return [os.stat(name).st_mode & 0o7777 for name in MODES]
+
+
+def append(name: str) -> None:
+    fd = os.open(name, os.O_WRONLY | os.O_APPEND)
+    os.write(fd, b"x")
+    os.close(fd)

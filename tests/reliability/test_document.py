@@ -1,4 +1,4 @@
-"""docs/reliability.md names a test for each rule: they exist."""
+"""docs/reliability.md names a test for each rule, and docs/dataplane.md one for each danger: they exist."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reliability.md").read_text()
-NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)))
+DATA_PLANE = (ROOT / "docs" / "dataplane.md").read_text()
+NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE + DATA_PLANE)))
 
 
 @pytest.mark.parametrize(("file", "name"), NAMED)

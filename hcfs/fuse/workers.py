@@ -1,0 +1,222 @@
+"""Threads that read requests and answer them.
+
+One thread at a time leads: it reads requests in their order and answers at once what needs memory only. So a RELEASE
+is done before a LOOKUP that the kernel sent after it, whichever process it comes from. A request that may wait makes
+the leader leave: it runs the request in its lane, and another thread leads.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple, cast
+
+from hcfs.fuse.bridge import Bridge
+from hcfs.fuse.connection import Connection
+from hcfs.fuse.lanes import Job, Lane
+from hcfs.fuse.payloads import Payloads
+from hcfs.fuse.protocol import HEAD, IN_HEADER, OUT_HEADER, Opcode
+from hcfs.fuse.request import Answer, Forward, Handler, Request
+
+log = logging.getLogger(__name__)
+
+_WITHOUT_ANSWER = frozenset((Opcode.FORGET, Opcode.BATCH_FORGET, Opcode.INTERRUPT))
+"""Ids are never used twice, so nothing is kept for the kernel's sake; and what is under way can't be interrupted."""
+
+
+_JOINED = 4096
+"""Bytes of an answer that is cheaper to copy behind its header than to send as a second piece."""
+
+
+class Route(NamedTuple):
+    """Who answers requests of one kind."""
+
+    handler: Handler
+    lane: Lane | None = None
+    """Where all of them run, and the handler answers for good; None: the leader calls the handler, which doesn't
+    wait."""
+
+
+class Workers:
+    """The threads of one connection; as many as the lanes may need, and one to lead. They start when they are
+    needed."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        bridge: Bridge,
+        routes: Mapping[int, Route],
+        control: Lane,
+        payloads: Payloads,
+        *,
+        failed: Callable[[Request, Exception], int],
+        on_end: Callable[[], None],
+    ) -> None:
+        """control: the lane of what the leader's handlers leave to do. failed: the errno to answer an exception with.
+        on_end: called once, in a thread of these, when the mount has ended."""
+        self._connection = connection
+        self._bridge = bridge
+        self._routes = routes
+        self._control = control
+        self._payloads = payloads
+        self._failed = failed
+        self._on_end = on_end
+        self._lanes = {control, *(route.lane for route in routes.values() if route.lane is not None)}
+        self._most = sum(lane.limit for lane in self._lanes) + 1
+        self._turn = threading.Lock()
+        self._head = bytearray(HEAD)
+        self._payload: memoryview | None = None
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._followers = 0
+        self._stopping = False
+        self._ended = False
+        self.served: Counter[int] = Counter()
+        """Requests by opcode, since the mount began, that were answered here."""
+        self.forwarded: Counter[int] = Counter()
+        """Requests by opcode that went to libfuse."""
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._start_thread()
+
+    def finish(self) -> None:
+        """Begin nothing more than what comes next, and return when what was begun is answered. Blocks."""
+        self._stopping = True
+        for lane in self._lanes:
+            lane.wait_until_idle()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the threads, which end with the connection; False when some don't in time (seconds, each)."""
+        for thread in self._threads:
+            thread.join(timeout)
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _start_thread(self) -> None:
+        with self._lock:
+            thread = threading.Thread(target=self._work, name=f"hcfs-plane-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+        thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                self._followers += 1
+            with self._turn:
+                with self._lock:
+                    self._followers -= 1
+                    alone = not self._followers and len(self._threads) < self._most
+                job = self._lead()
+                if job is not None and alone and not self._followers:
+                    self._start_thread()
+            if job is None:
+                return
+            self._run(job)
+
+    def _lead(self) -> Job | None:
+        """Serve until there is something for this thread alone; None when the mount has ended. The turn is held."""
+        while not self._stopping:
+            if self._payload is None:
+                self._payload = self._payloads.take()
+            length = self._connection.receive(self._head, self._payload)
+            if not length:
+                self._stopping = True
+                if not self._ended:
+                    self._ended = True
+                    self._on_end()
+                return None
+            job = self._taken(length, self._payload)
+            if job is not None and job.lane.enter(job):
+                return job
+        return None
+
+    def _taken(self, length: int, payload: memoryview) -> Job | None:
+        """_take, whatever it raises: a thread less, and the turn with it, would be the end of the mount."""
+        try:
+            return self._take(length, payload)
+        except Exception:
+            log.exception("a request was answered EIO, for a fault of the data plane itself")
+            self._reply(IN_HEADER.unpack_from(self._head)[2], errno.EIO)
+            return None
+
+    def _take(self, length: int, payload: memoryview) -> Job | None:
+        """One request: answered, forwarded, or what is left to do of it. The turn is held."""
+        head = self._head
+        size, opcode, unique, nodeid, uid, gid, pid, _, _ = IN_HEADER.unpack_from(head)
+        if opcode in _WITHOUT_ANSWER:
+            return None
+        route = self._routes.get(opcode)
+        if size != length:
+            self._reply(unique, errno.EIO)
+        elif route is None:
+            self._forward(opcode, unique, payload, length)
+        elif opcode == Opcode.WRITE:
+            self._payload = None
+            self.served[opcode] += 1
+            arguments = bytes(head[IN_HEADER.size :])
+            request = Request(opcode, unique, nodeid, uid, gid, pid, arguments, payload, max(0, length - HEAD))
+            return self._job(route, request)
+        else:
+            body = bytes(head[IN_HEADER.size : length])
+            if length > HEAD:
+                body += payload[: length - HEAD]
+            request = Request(opcode, unique, nodeid, uid, gid, pid, body)
+            if route.lane is not None:
+                self.served[opcode] += 1
+                return self._job(route, request)
+            answer = self._ask(route.handler, request)
+            if isinstance(answer, Forward):
+                self._forward(opcode, unique, payload, length)
+                return None
+            self.served[opcode] += 1
+            if callable(answer):
+                return Job(self._control, request, answer)
+            self._reply(unique, answer)
+        return None
+
+    def _job(self, route: Route, request: Request) -> Job:
+        assert route.lane is not None
+        return Job(route.lane, request, cast("Callable[[], Answer]", partial(route.handler, request)))
+
+    def _forward(self, opcode: int, unique: int, payload: memoryview, length: int) -> None:
+        self.forwarded[opcode] += 1
+        if not self._bridge.forward(opcode, self._head, payload, length):
+            self._reply(unique, errno.ENOTCONN)
+
+    def _run(self, first: Job) -> None:
+        """Run a job, and those that wait in its lane."""
+        job: Job | None = first
+        while job is not None:
+            request = job.request
+            self._reply(request.unique, self._outcome(job))
+            if request.buffer is not None:
+                self._payloads.give(request.buffer)
+            job = job.lane.leave()
+
+    def _ask(self, handler: Handler, request: Request) -> Answer | Forward | Callable[[], Answer]:
+        """An exception must always become an answer: a request without one hangs its caller for ever."""
+        try:
+            return handler(request)
+        except Exception as error:
+            return self._failed(request, error)
+
+    def _outcome(self, job: Job) -> Answer:
+        try:
+            return job.run()
+        except Exception as error:
+            return self._failed(job.request, error)
+
+    def _reply(self, unique: int, answer: Answer) -> None:
+        try:
+            if isinstance(answer, int):
+                self._connection.send(OUT_HEADER.pack(OUT_HEADER.size, -answer, unique))
+            elif len(answer) <= _JOINED:
+                self._connection.send(OUT_HEADER.pack(OUT_HEADER.size + len(answer), 0, unique) + answer)
+            else:
+                self._connection.send(OUT_HEADER.pack(OUT_HEADER.size + len(answer), 0, unique), answer)
+        except OSError as error:
+            log.error("the kernel refused the answer to request %d: %s", unique, error)

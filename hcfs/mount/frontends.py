@@ -1,0 +1,114 @@
+"""Front ends: who speaks with the kernel for the filesystem."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import pyfuse3
+
+from hcfs.errors import HcfsError
+from hcfs.mount.notify import Notices
+from hcfs.mount.operations import Operations
+
+log = logging.getLogger(__name__)
+
+MAX_TASKS = 4096
+"""Handlers at once: at pyfuse3's 99 waiting opens would stop the mount."""
+
+
+class FrontEnd(Protocol):
+    """One mount, from its beginning to its end."""
+
+    name: str
+    """As `data_plane` in the status says it."""
+
+    @property
+    def notices(self) -> Notices:
+        """What tells the kernel about its caches; usable while it is served."""
+
+    async def serve(self, on_serving: Callable[[], None]) -> None:
+        """Mount if it isn't done yet, and serve until the mount has ended or `end` was called. on_serving: called
+        once, in any thread, when the kernel has shaken hands. Cancelled, it leaves calls without answers: call `end`
+        instead."""
+
+    def end(self) -> None:
+        """Make `serve` return when it has answered what it has begun; from the thread of the loop."""
+
+    def close(self) -> None:
+        """Unmount, if that isn't done yet, and give everything back. Blocks."""
+
+    def requests(self) -> Mapping[str, int]:
+        """The kernel's requests so far, by their names in the protocol."""
+
+    def forwarded(self) -> Mapping[str, int]:
+        """Those of them that another front end was asked to serve."""
+
+
+class PyfuseNotices:
+    """Notices through pyfuse3's session."""
+
+    def invalidate_entry(self, parent: int, name: bytes) -> None:
+        pyfuse3.invalidate_entry(parent, name)
+
+    def invalidate_inode(self, ino: int, attr_only: bool) -> None:
+        pyfuse3.invalidate_inode(ino, attr_only)
+
+
+class PyfuseFrontEnd:
+    """pyfuse3 alone, on libfuse's own mount."""
+
+    name = "pyfuse3"
+
+    def __init__(self, operations: Operations, path: str, options: set[str]) -> None:
+        """Mount. HcfsError with libfuse's reason."""
+        self._operations = operations
+        self.notices: Notices = PyfuseNotices()
+        attach(operations, path, options)
+
+    async def serve(self, on_serving: Callable[[], None]) -> None:
+        self._operations.on_serving = on_serving
+        await run_library()
+
+    def end(self) -> None:
+        pyfuse3.terminate()
+
+    def close(self) -> None:
+        pyfuse3.close(unmount=True)
+
+    def requests(self) -> Mapping[str, int]:
+        return self._operations.requests
+
+    def forwarded(self) -> Mapping[str, int]:
+        return {}
+
+
+def attach(operations: Operations, path: str, options: set[str]) -> None:
+    """pyfuse3.init. libfuse says on stderr why it couldn't, so that is caught and becomes HcfsError's reason."""
+    said = os.memfd_create("hcfs-fuse")
+    stderr = os.dup(2)
+    os.dup2(said, 2)
+    try:
+        pyfuse3.init(operations, path, options)
+    except RuntimeError as error:
+        text = os.pread(said, 4096, 0).decode(errors="replace").strip().replace("\n", "; ")
+        raise HcfsError(
+            f"{path} can't be mounted at: {text or error}; is /dev/fuse there, and may you use it?"
+        ) from None
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(said)
+
+
+async def run_library() -> None:
+    """pyfuse3's main loop, until pyfuse3.terminate or the end of its connection. Its handlers may have been cancelled
+    then, a RELEASE's among them."""
+    try:
+        await pyfuse3.main(max_tasks=MAX_TASKS)
+    except* ConnectionAbortedError:
+        # A read of /dev/fuse that was about to take a request when the connection ended: libfuse knows only ENODEV,
+        # which the kernel answers a moment earlier or later.
+        log.debug("the connection ended while a request was read")

@@ -1,0 +1,168 @@
+"""Threads that serve a connection: order, lanes, errors, ends; the kernel is a socket here."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from fuse.kernel import Kernel, waiting_for
+
+from hcfs.fuse.lanes import Lane
+from hcfs.fuse.protocol import IN_HEADER, OUT_HEADER, READ_IN, WRITE_IN, Opcode
+from hcfs.fuse.request import FORWARD, Handler, Request
+from hcfs.fuse.workers import Route
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Kernel]]:
+    made: list[Kernel] = []
+
+    def kernel(routes: dict[int, Handler | Route], **more: int) -> Kernel:
+        made.append(Kernel(routes, **more))
+        return made[-1]
+
+    yield kernel
+    for each in made:
+        each.close()
+
+
+def write_body(data: bytes) -> bytes:
+    return WRITE_IN.pack(1, 0, len(data), 0, 0, 0, 0) + data
+
+
+def test_answers_and_errors(make: Callable[..., Kernel]) -> None:
+    def fails(_: Request) -> bytes:
+        raise RuntimeError("a bug")
+
+    routes = {Opcode.LOOKUP: lambda request: request.body.upper(), Opcode.GETATTR: lambda _: errno.ENOENT, 5: fails}
+    kernel = make(routes)
+    assert kernel.ask(Opcode.LOOKUP, b"name\0") == (0, b"NAME\0")
+    assert kernel.ask(Opcode.GETATTR) == (errno.ENOENT, b"")
+    assert kernel.ask(Opcode.LOOKUP, b"x" * 5000) == (0, b"X" * 5000)
+    assert kernel.ask(5) == (5, b"")
+    assert [str(failure) for failure in kernel.failures] == ["a bug"]
+    assert kernel.ask(Opcode.LOOKUP, b"still here") == (0, b"STILL HERE")
+
+
+def test_what_has_no_answer_gets_none(make: Callable[..., Kernel]) -> None:
+    """An answer to FORGET or INTERRUPT would be taken for another's; FORGETs reach nobody."""
+    kernel = make({Opcode.LOOKUP: lambda _: b"x"})
+    for opcode in (Opcode.FORGET, Opcode.BATCH_FORGET, Opcode.INTERRUPT):
+        kernel.send(opcode, b"\1" * 16)
+    assert kernel.ask(Opcode.LOOKUP) == (0, b"x")
+    assert kernel.silent()
+
+
+def test_malformed_and_unknown_requests(make: Callable[..., Kernel]) -> None:
+    """A length that isn't the message's is EIO, here; an opcode that nobody knows is libfuse's to refuse."""
+    kernel = make({Opcode.LOOKUP: lambda _: b"x"})
+    assert kernel.ask(Opcode.LOOKUP, b"name\0", length=7) == (errno.EIO, b"")
+    unique = kernel.send(4095, b"what")
+    forwarded = kernel.bridge.library.recv(4096)
+    assert IN_HEADER.unpack_from(forwarded)[1] == 4095
+    assert forwarded[IN_HEADER.size :] == b"what"
+    kernel.bridge.library.send(OUT_HEADER.pack(OUT_HEADER.size, -errno.ENOSYS, unique))
+    assert kernel.answer() == (unique, errno.ENOSYS, b"")
+    assert kernel.workers.forwarded[4095] == 1
+
+
+def test_a_handler_may_forward(make: Callable[..., Kernel]) -> None:
+    kernel = make({Opcode.GETXATTR: lambda _: FORWARD})
+    body = bytes(range(200)) * 100
+    kernel.send(Opcode.GETXATTR, body)
+    assert kernel.bridge.library.recv(1 << 16)[IN_HEADER.size :] == body
+
+
+def test_without_a_library_a_forwarded_request_is_refused(make: Callable[..., Kernel]) -> None:
+    kernel = make({})
+    kernel.bridge.library.close()
+    assert kernel.ask(Opcode.MKDIR, b"x" * 8) == (errno.ENOTCONN, b"")
+
+
+def test_data_of_writes_arrives_aligned_and_whole(make: Callable[..., Kernel]) -> None:
+    seen = []
+
+    def write(request: Request) -> bytes:
+        assert request.payload is not None
+        seen.append(bytes(request.payload))
+        return b"done"
+
+    kernel = make({Opcode.WRITE: Route(write, Lane(1))})
+    for size in (0, 1, 4096, 100_001):
+        data = bytes((size + at) % 251 for at in range(size))
+        assert kernel.ask(Opcode.WRITE, write_body(data)) == (0, b"done")
+        assert seen.pop() == data
+
+
+def test_what_waits_stops_nobody_else(make: Callable[..., Kernel]) -> None:
+    """More READs than their lane takes, and more WRITEs, wait; a LOOKUP, and a lane of its own, are served."""
+    reads, writes, flushes = threading.Event(), threading.Event(), threading.Event()
+    kernel = make(
+        {
+            Opcode.READ: Route(waiting_for(reads, b"read"), Lane(2)),
+            Opcode.WRITE: Route(waiting_for(writes, b"written"), Lane(2)),
+            Opcode.FLUSH: lambda _: lambda: waiting_for(flushes, b"flushed")(_),
+            Opcode.LOOKUP: lambda _: b"x",
+        },
+        payloads=8,
+    )
+    waiting = {kernel.send(Opcode.READ, READ_IN.pack(1, 0, 1, 0, 0, 0, 0)): b"read" for _ in range(10)}
+    waiting |= {kernel.send(Opcode.WRITE, write_body(b"abc")): b"written" for _ in range(6)}
+    waiting |= {kernel.send(Opcode.FLUSH, b"f" * 24): b"flushed" for _ in range(5)}
+    for _ in range(5):
+        assert kernel.ask(Opcode.LOOKUP) == (0, b"x")
+    for event in (flushes, writes, reads):
+        event.set()
+    answers = [kernel.answer() for _ in waiting]
+    assert {unique: body for unique, _, body in answers} == waiting
+
+
+def test_buffers_that_are_used_up_hold_up_and_lose_nothing(make: Callable[..., Kernel]) -> None:
+    go = threading.Event()
+    kernel = make({Opcode.WRITE: Route(waiting_for(go, b"written"), Lane(1))}, payloads=3)
+    sent = {kernel.send(Opcode.WRITE, write_body(b"abc")) for _ in range(20)}
+    assert kernel.silent()
+    assert kernel.payloads.bytes_made == 3 * MIB
+    go.set()
+    assert {kernel.answer()[0] for _ in sent} == sent
+
+
+def test_memory_operations_keep_their_order(make: Callable[..., Kernel]) -> None:
+    """Also when jobs between them make the threads take turns."""
+    order: list[int] = []
+    kernel = make(
+        {
+            Opcode.RELEASE: lambda request: (order.append(request.unique), b"")[1],
+            Opcode.READ: Route(lambda _: b"x", Lane(3)),
+        }
+    )
+    sent = []
+    for number in range(600):
+        if number % 3:
+            kernel.send(Opcode.READ, READ_IN.pack(1, 0, 1, 0, 0, 0, 0))
+        else:
+            sent.append(kernel.send(Opcode.RELEASE, b"r" * 24))
+        if number % 50 == 49:
+            for _ in range(50):
+                kernel.answer()
+    assert order == sent
+
+
+def test_finish_waits_for_what_was_begun(make: Callable[..., Kernel]) -> None:
+    go = threading.Event()
+    kernel = make({Opcode.READ: Route(waiting_for(go, b"read"), Lane(1))})
+    sent = {kernel.send(Opcode.READ, READ_IN.pack(1, 0, 1, 0, 0, 0, 0)) for _ in range(3)}
+    while kernel.workers.served[Opcode.READ] < 3:
+        pass
+    finishing = threading.Thread(target=kernel.workers.finish)
+    finishing.start()
+    finishing.join(0.1)
+    assert finishing.is_alive()
+    go.set()
+    finishing.join(10)
+    assert not finishing.is_alive()
+    assert {kernel.answer()[0] for _ in sent} == sent
