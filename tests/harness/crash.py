@@ -57,8 +57,8 @@ def torn(write: Write, chance: random.Random, way: int) -> Patches:
 
 
 def states(writes: Sequence[Write], chance: random.Random, budget: int) -> Iterator[Patches]:
-    """Up to `budget` states that a crash can leave of outstanding writes: all subsets of whole writes where there are
-    few, a sample where there are many, then torn ones. No two are the same."""
+    """Some `budget` states that a crash can leave of outstanding writes: all subsets of whole writes where there are
+    few, a sample where there are many, then torn ones, a third of the budget at least. No two are the same."""
     count = len(writes)
     seen: set[tuple[tuple[int, bytes], ...]] = set()
 
@@ -88,6 +88,7 @@ def states(writes: Sequence[Write], chance: random.Random, budget: int) -> Itera
         if new(patches):
             yield patches
             left -= 1
+    left = max(left, budget // 3)
     order = [(index, way) for index in range(count) for way in range(TEARS)]
     chance.shuffle(order)
     for index, way in order:

@@ -33,8 +33,8 @@ SIZES = (1, 4095, 4096, 9000, 65_536, 65_537, 150_000, 262_144, 262_145, 400_001
 LARGE = 1_300_000
 VICTIMS = 6
 """stores with other histories; granules in turn"""
-OBJECTS = 110
-HURT = 50
+OBJECTS = 300
+HURT = 150
 """objects of a case that are damaged"""
 HARMLESS = frozenset(
     ["padding of a batch", "padding of a granule", "free space", "behind the log", "reserved part of a frame"]
@@ -44,10 +44,10 @@ HARMLESS = frozenset(
 
 @lru_cache(maxsize=2)
 def victim(number: int) -> Victim:
-    """A store of 64 MiB with some 130 files."""
+    """A store of 64 MiB with some 320 files."""
     chance = random.Random(f"mounted victim {number}")
     granule = GRANULES[number % len(GRANULES)]
-    base = workloads.base_image(size=64 << 20, granule=granule, max_objects=400)
+    base = workloads.base_image(size=64 << 20, granule=granule, max_objects=800)
     return damage.make_victim(number, base=base, more=[*chance.choices(SIZES, k=OBJECTS), LARGE, LARGE])
 
 

@@ -73,9 +73,10 @@ def test_a_failed_flush_stops_the_store_and_is_never_tried_again(device, session
     assert again(device).state == "ok"
 
 
-def test_a_failed_write_of_the_log_stops_the_store(device, session):
+@pytest.mark.parametrize("kind", ["EIO", "ENOSPC", "short"])
+def test_a_failed_write_of_the_log_stops_the_store(device, session, kind):
     session.mkdir(b"kv/new")
-    device.hooks.append(Fault("write", end=data_start(session.store), times=1))
+    device.hooks.append(Fault("write", end=data_start(session.store), times=1, kind=kind))
     with pytest.raises(DeviceError):
         session.store.commit()
     assert session.store.state == "read-only"
@@ -104,13 +105,14 @@ def test_a_failed_write_of_data_costs_that_object_alone(device, session, kind):
     assert again(device).state == "ok"
 
 
-def test_a_failed_read_names_its_granule_and_changes_nothing(device, session):
+@pytest.mark.parametrize("kind", ["EIO", "short"])
+def test_a_failed_read_names_its_granule_and_changes_nothing(device, session, kind):
     session.write(b"kv/d1/big", 3 * GRANULE)
     session.commit()
     oid = session.file(b"kv/d1/big")
     (extent, *_) = session.store.extents_of(oid)
     bad = extent.block * BLOCK + GRANULE
-    device.hooks.append(Fault("read", start=bad, end=bad + 1))
+    device.hooks.append(Fault("read", start=bad, end=bad + 1, kind=kind))
     pin = session.store.pin(oid)
     with pytest.raises(UnreadableGranule) as caught:
         session.store.read(pin, 0, 3 * GRANULE)
@@ -142,20 +144,32 @@ def test_a_dying_device_serves_what_it_can_read_and_can_be_closed(device, sessio
     assert again(device).state == "ok"
 
 
-def test_a_stalled_flush_holds_up_neither_readers_nor_changes(device, session):
+@pytest.mark.parametrize("operation", ["flush", "write"])
+def test_a_stalled_commit_holds_up_neither_readers_nor_changes(device, session, operation):
     session.write(b"kv/d1/big", 3 * GRANULE)
-    device.hooks.append(Fault("flush", times=1, kind="stall", seconds=1.0))
+    session.write(b"kv/d1/small", 100)
+    stalled, go_on, once = threading.Event(), threading.Event(), iter([True])
+
+    def stall(called: str, offset: int, length: int) -> None:
+        if called == operation and threading.current_thread() is committing and next(once, False):
+            stalled.set()
+            assert go_on.wait(60)
+
     committing = threading.Thread(target=session.commit)
-    started = time.monotonic()
+    device.hooks.append(stall)
     committing.start()
-    while not device.calls or device.calls[-1][0] != "flush":
-        time.sleep(0.001)
+    assert stalled.wait(60)
     snapshots.read_all(session.store, session.file(b"kv/d1/big"))
     session.mkdir(b"kv/meanwhile")
     session.rename(b"kv/d1/a", b"kv/d1/a2")
-    assert time.monotonic() - started < 0.9, "somebody waited for the flush"
+    session.write(b"kv/d1/new", 2 * GRANULE)
+    time.sleep(2)
+    assert committing.is_alive(), "who wants it durable waits"
+    go_on.set()
     committing.join()
-    assert time.monotonic() - started >= 1.0
+    session.commit()
+    assert session.store.state == "ok"
+    assert snapshots.take(again(device)) == snapshots.take(session.store)
 
 
 # --- failures while a store is opened ---------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 Run as a script: faulty_disk.py BACKING DIRECTORY RULES. Requests to `DIRECTORY/disk` go to the file BACKING; those that
 a rule of the JSON file RULES matches fail. A rule: {"operation": "read" | "write" | "flush", "errno": number,
-"start": first byte, "end": byte after the last, "times": how often}; the last three may be left out. {"operation":
-"hold", "start": ..., "end": ...} keeps reads waiting until the rules say so no more; RULES.held then exists.
+"start": first byte, "end": byte after the last, "times": how often}; the last three may be left out. Without "errno"
+the request is held until there are other rules, and then done.
 """
 
 from __future__ import annotations
@@ -34,23 +34,13 @@ class Disk(pyfuse3.Operations):
         self._stamp = 0
         self._rules: list[dict[str, int | str]] = []
 
-    async def _hold(self, start: int, length: int) -> None:
-        while self._holds(start, length):
-            Path(self._path + ".held").touch()
-            await trio.sleep(0.01)
-
-    def _holds(self, start: int, length: int) -> bool:
-        self._read_rules()
-        rules = (rule for rule in self._rules if rule["operation"] == "hold")
-        return any(start < int(rule["end"]) and int(rule["start"]) < start + length for rule in rules)
-
     def _read_rules(self) -> None:
         stamp = os.stat(self._path).st_mtime_ns
         if stamp != self._stamp:
             self._stamp = stamp
             self._rules = json.loads(Path(self._path).read_text())
 
-    def _check(self, operation: str, start: int = 0, length: int = 0) -> None:
+    async def _check(self, operation: str, start: int = 0, length: int = 0) -> None:
         self._read_rules()
         for rule in self._rules:
             inside = operation == "flush" or (
@@ -59,7 +49,14 @@ class Disk(pyfuse3.Operations):
             left = int(rule.get("times", 1 << 62))
             if rule["operation"] == operation and inside and left > 0:
                 rule["times"] = left - 1
-                raise pyfuse3.FUSEError(int(rule["errno"]))
+                if "errno" in rule:
+                    raise pyfuse3.FUSEError(int(rule["errno"]))
+                stamp = self._stamp
+                Path(self._path).with_suffix(".held").touch()
+                while self._stamp == stamp:
+                    await trio.sleep(0.01)
+                    self._read_rules()
+                return
 
     def _attributes(self, inode: int) -> pyfuse3.EntryAttributes:
         entry = pyfuse3.EntryAttributes()
@@ -80,16 +77,15 @@ class Disk(pyfuse3.Operations):
         return pyfuse3.FileInfo(fh=FILE, direct_io=False, keep_cache=False)
 
     async def read(self, fh: int, off: int, size: int) -> bytes:
-        self._check("read", off, size)
-        await self._hold(off, size)
+        await self._check("read", off, size)
         return os.pread(self._fd, size, off)
 
     async def write(self, fh: int, off: int, buf: bytes) -> int:
-        self._check("write", off, len(buf))
+        await self._check("write", off, len(buf))
         return os.pwrite(self._fd, buf, off)
 
     async def fsync(self, fh: int, datasync: bool) -> None:
-        self._check("flush")
+        await self._check("flush")
         os.fdatasync(self._fd)
 
 
@@ -121,8 +117,8 @@ class FaultyDisk:
 
     @property
     def holds(self) -> bool:
-        """Whether a read was kept waiting."""
-        return Path(f"{self._rules}.held").exists()
+        """Whether a request was held since the disk was made."""
+        return self._rules.with_suffix(".held").exists()
 
     def die(self) -> None:
         """Nothing is answered any more but with errors."""

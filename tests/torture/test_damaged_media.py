@@ -10,14 +10,14 @@ import pytest
 from harness import mounted_damage
 from harness.campaigns import mounted_damage as campaign
 
-ROUNDS = int(os.environ.get("HCFS_DAMAGE_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("HCFS_DAMAGE_ROUNDS", "1"))
 SEED = int(os.environ.get("HCFS_DAMAGE_SEED", "1"))
 
 
 @pytest.mark.timeout(180 + 60 * ROUNDS)
 def test_damage_is_an_error_and_then_a_miss() -> None:
     summary = campaign.campaign().finish(SEED, cases=ROUNDS)
-    assert summary.counts["flips"] >= 50 * ROUNDS
+    assert summary.counts["flips"] >= 150 * ROUNDS
     assert all(summary.counts[f"by {way}"] for way in mounted_damage.WAYS)
 
 

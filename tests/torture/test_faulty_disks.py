@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from harness.cli import hcfs
 from harness.mounts import Mount
-from mount.actors import Actor, drop_pages, errno_of, load, load_direct, pattern, put
+from mount.actors import Actor, drop_pages, errno_of, eventually, load, load_direct, pattern, put
 from torture.faulty_disk import FaultyDisk
 
 SIZE = 300_000
@@ -135,6 +135,44 @@ def test_a_read_that_fails_makes_a_miss(disk: FaultyDisk, mount: Mount) -> None:
     mount.mount()
     assert load(mount.ns() / "kept") == pattern("kept", SIZE)
     assert load(mount.ns() / "bad") == pattern("stored again", SIZE)
+
+
+@pytest.mark.parametrize("operation", ["read", "write", "flush"])
+def test_a_disk_that_stalls(disk: FaultyDisk, mount: Mount, operation: str) -> None:
+    """One request of each kind isn't answered for seconds: its caller waits, others go on, and nothing has failed."""
+    kv, quiet = mount.ns(), mount.ns("quiet")
+    put(kv / "slow", pattern("slow", SIZE))
+    assert sync(mount) == "ok"
+    start = os.getxattr(kv / "slow", "user.hcfs.extents").decode().split("@")[1].split()[0]
+    drop_pages(kv / "slow")
+    assert load(kv / "kept") == pattern("kept", SIZE)
+    here = {"read": {"start": int(start) * 4096, "end": int(start) * 4096 + 1}, "write": {"start": data_start(disk)}}
+    disk.fail({"operation": operation, "times": 1, **here.get(operation, {})})
+    with Actor() as waits, Actor() as other:
+        if operation == "read":
+            waits.begin("load", kv / "slow")
+        elif operation == "write":
+            waits.begin("put", kv / "new", pattern("new", SIZE))
+        else:
+            put(kv / "new", pattern("new", SIZE))
+            # Changes in a directory whose fsync is under way wait for it: the kernel sees to that.
+            fd = waits.open(quiet, os.O_RDONLY)
+            waits.begin("fsync", fd)
+        eventually(lambda: disk.holds, "a request is held")
+        assert other.load(kv / "kept") == pattern("kept", SIZE)
+        assert "kept" in other.listdir(kv)
+        other.rename(kv / "kept", kv / "moved")
+        other.rename(kv / "moved", kv / "kept")
+        other.mkdir(kv / "meanwhile")
+        assert mount.status()["state"] == "ok"
+        time.sleep(3)
+        disk.fail()
+        answer = waits.result()
+        assert operation != "read" or answer == pattern("slow", SIZE)
+    assert sync(mount) == "ok"
+    status = mount.status()
+    assert (status["state"], status["quarantined_objects"], status["counters"]["device_errors"]) == ("ok", 0, 0)
+    check_again(mount, disk, "slow", "new")
 
 
 @pytest.mark.parametrize("way", ["errors", "gone"])

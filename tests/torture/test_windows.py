@@ -107,7 +107,7 @@ def test_while_a_read_is_under_way(disk: FaultyDisk, make_mount: Callable[..., M
     assert len(extents) == 1
     count, block = map(int, extents[0].partition("+")[2].split("@"))
     with Actor() as reader:
-        disk.fail({"operation": "hold", "start": block * 4096, "end": (block + count) * 4096})
+        disk.fail({"operation": "read", "start": block * 4096, "end": (block + count) * 4096})
         try:
             reader.begin("load_direct", kv / "x")
             eventually(lambda: disk.holds, "the read reaches the disk")
