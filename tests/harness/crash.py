@@ -198,7 +198,9 @@ def explore(run: Run, chance: random.Random, budget: int, *, thorough: float = 0
             tally.states += 1
             device = OverlayDevice(medium, patches)
             try:
-                _check(device, allowed, chance, tally, thorough=chance.random() < thorough)
+                # A life begins with a recovery, and nothing is acknowledged before that has ended.
+                begun = bool(epoch.marks_before or epoch.marks_within)
+                _check(device, allowed, chance, tally, thorough=chance.random() < thorough, acknowledged=begun)
             except Exception as error:
                 where = [(offset, len(data)) for offset, data in patches]
                 raise CrashFinding(f"epoch {epoch.number}, of the outstanding writes only {where}: {error}") from error
@@ -224,9 +226,15 @@ def _bounds(epoch: Epoch) -> tuple[int, int]:
 
 
 def _check(
-    device: OverlayDevice, allowed: Sequence[Snapshot], chance: random.Random, tally: Tally, *, thorough: bool
+    device: OverlayDevice,
+    allowed: Sequence[Snapshot],
+    chance: random.Random,
+    tally: Tally,
+    *,
+    thorough: bool,
+    acknowledged: bool,
 ) -> None:
-    if thorough:
+    if thorough and acknowledged:
         _check_header(device, allowed, chance)
     store = workloads.open_store(device)
     assert store.state == "ok", f"the store comes up {store.state}: {store.state_reason}"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Callable
 
 import pytest
+from store.devices import Fault, Watched
 from store.rig import GRANULE, check_space, content, named, namespace, new_device, put, recover, stage, tree_of
 
 from hcfs.device import MemoryDevice
 from hcfs.store import BLOCK, ROOT_ID, Extent, Store
 from hcfs.store.check import check
 from hcfs.store.errors import CorruptMetadata
+from hcfs.store.items import Transaction
 from hcfs.store.repair import repair
 from hcfs.store.superblock import read_superblock
 from hcfs.store.table import Row
@@ -90,6 +93,78 @@ def test_a_damaged_superblock(scene: Scene, at: int) -> None:
     assert_repaired(scene.device, "superblock")
     assert read_superblock(scene.device) == superblock
     assert scene.device.contents[:BLOCK] == scene.device.contents[-BLOCK:]
+
+
+def test_an_older_superblock(scene: Scene) -> None:
+    """A crash or a lost write between the two."""
+    newer = read_superblock(scene.device).newer()
+    scene.device.contents[:BLOCK] = newer.encode()
+    assert_repaired(scene.device, "superblock")
+    assert read_superblock(scene.device) == newer
+
+
+def test_data_that_cannot_be_read(scene: Scene) -> None:
+    (extent,) = scene.store.extents_of(scene.bad)
+    at = extent.block * BLOCK + GRANULE
+    failing = Watched(scene.device, Fault("read", at, at + 1))
+    assert check(failing).clean
+    (problem,) = check(failing, data=True).problems
+    assert (problem.kind, problem.where) == ("device", "/kv/bad")
+    (done,) = repair(failing, data=True)
+    assert (done.kind, done.where) == ("object", "/kv/bad")
+    assert check(failing, data=True).clean
+    assert repair(failing, data=True) == []
+
+
+def names_of_nothing(scene: Scene, transaction: Transaction) -> None:
+    transaction.unname(namespace(scene.store), b"good")
+
+
+def an_entry_in_a_file(scene: Scene, transaction: Transaction) -> None:
+    transaction.name(scene.good, b"inside", scene.bad)
+
+
+def directories_in_each_other(scene: Scene, transaction: Transaction) -> None:
+    one, two = (scene.store.mkdir(namespace(scene.store), name, 0o755, 0, 0) for name in (b"one", b"two"))
+    transaction.name(one, b"two", two)
+    transaction.name(two, b"one", one)
+
+
+def a_name_of_a_quarantined_object(scene: Scene, transaction: Transaction) -> None:
+    transaction.name(namespace(scene.store), b"back", scene.hidden)
+
+
+def a_root_with_flags(scene: Scene, transaction: Transaction) -> None:
+    transaction.attributes(ROOT_ID, stat.S_IFDIR | 0o755, 0, 0, 1, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        names_of_nothing,
+        an_entry_in_a_file,
+        directories_in_each_other,
+        a_name_of_a_quarantined_object,
+        a_root_with_flags,
+    ],
+    ids=lambda wrong: wrong.__name__,
+)
+def test_records_that_cannot_be(scene: Scene, wrong: Callable[[Scene, Transaction], None]) -> None:
+    transaction = Transaction(scene.store.index, 5)
+    wrong(scene, transaction)
+    scene.store.commit()
+    scene.store.enqueue(bytes(transaction.payload))
+    scene.store.commit()
+    before = bytes(scene.device.contents)
+    assert not check(scene.device, data=True).clean
+    assert scene.device.contents == before
+    done = repair(scene.device, data=True)
+    assert {each.kind for each in done} == {"metadata"}
+    assert check(scene.device, data=True).problems == []
+    assert repair(scene.device, data=True) == []
+    found = recover(scene.device)
+    assert found.state == "ok"
+    check_space(found)
 
 
 def test_a_damaged_log(scene: Scene) -> None:

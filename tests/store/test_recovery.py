@@ -342,6 +342,33 @@ def test_a_copy_that_an_unmounted_crash_left_older_makes_no_old_region_current()
     assert recover(device).state == "ok"
 
 
+def test_what_only_a_header_without_its_copy_leads_to_was_never_acknowledged() -> None:
+    """A commit that finds the log full writes a checkpoint instead, and returns when the header's copy is durable. A
+    crash before that, and damage to the header before anybody mounted, leave what was acknowledged before."""
+    device = new_device()
+    watched = Watched(device)
+    store = recover(watched)
+    states: list[bytes] = []
+    _, at = headers_of(device, 1)
+    watched.hooks.append(
+        lambda operation, offset, length: (
+            states.append(bytes(device.contents)) if (operation, offset) == ("write", at) else None
+        )
+    )
+    acknowledged = tree_of(store)
+    while not states:
+        acknowledged = tree_of(store)
+        store.set_xattr(namespace(store), b"user.fill", random.Random(store.next_sequence).randbytes(60_000))
+        store.commit()
+    whole = MemoryDevice.holding(states[0])
+    damaged = copy(whole)
+    damaged.contents[region_start(device, 1) + 30] ^= 1
+    found = recover(damaged)
+    assert (found.state, tree_of(found)) == ("degraded", acknowledged)
+    found = recover(whole)
+    assert (found.state, tree_of(found)) == ("ok", tree_of(store))
+
+
 def test_objects_whose_blocks_were_given_out_since_do_not_verify() -> None:
     """The older state names blocks that a younger object overwrote: EIO, never its bytes."""
     device = new_device()
