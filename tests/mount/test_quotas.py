@@ -32,8 +32,11 @@ def mount(make_mount: Callable[..., Mount]) -> Mount:
 
 
 def set_option(kv: Path, value: str, option: str = "quota") -> None:
-    """As `hcfs ns set` does, without the time that a command takes."""
+    """As `hcfs ns set` does, durably, without the time that a command takes."""
     os.setxattr(kv, f"user.hcfs.{option}", value.encode())
+    fd = os.open(kv, os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
 
 
 def limited(mount: Mount, quota: str) -> Path:
@@ -113,7 +116,7 @@ def test_eight_writers_push_three_times_the_quota(make_mount: Callable[..., Moun
 def test_edquot_is_what_every_program_meets(mount: Mount) -> None:
     """write(), close() and rename; cp says so; nothing stays."""
     kv = limited(mount, "1M")
-    assert errno_of(store, kv / "x", bytes(2 * MIB)) == "EDQUOT"
+    assert errno_of(store, kv / "x", pattern("x", 2 * MIB)) == "EDQUOT"
     fd = os.open(kv / "small.tmp", os.O_WRONLY | os.O_CREAT)
     put(kv / "open", pattern("open", MIB))
     reader = os.open(kv / "open", os.O_RDONLY)
@@ -145,7 +148,7 @@ def test_changes_are_in_force_while_mounted_and_afterwards(mount: Mount) -> None
         assert usage(mount)["used_bytes"] <= 8 * MIB
     assert sorted(map(int, os.listdir(kv))) == list(range(32, 40))
     set_option(kv, "none")
-    put(kv / "large", bytes(64 * MIB))
+    put(kv / "large", pattern("large", 64 * MIB))
     assert len(os.listdir(kv)) == 9
     set_option(kv, "0")
     eventually(lambda: os.listdir(kv) == [], "no byte is allowed")
