@@ -23,14 +23,15 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from scale_picture import picture
-from scale_store import OBJECT_BYTES, fill, format_image, names
-
 TOOLS = Path(__file__).resolve().parent
+sys.path[:0] = [str(TOOLS.parent), str(TOOLS.parent / "tests")]
+
+from harness.many import OBJECT_BYTES, fill, format_image, names  # noqa: E402  # found by the line above
+from scale_holds import holds  # noqa: E402
+from scale_picture import picture  # noqa: E402
+
 HCFS = [sys.executable, "-m", "hcfs"]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TOOLS.parent), os.environ.get("PYTHONPATH", "")])}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:2])}
 CHECKPOINT_LIMIT = 300.0
 FILLER = bytes(60 << 10)
 """An extended attribute's value: sets of it fill the log until a checkpoint is due."""
@@ -68,6 +69,14 @@ class Row:
     """by entry"""
     stalls: dict[str, Stall] = field(default_factory=dict)
     """by what the daemon was doing meanwhile"""
+    removal_s: float = 0.0
+    """`rm -rf` of the namespace; 0 where it wasn't tried"""
+    holds_ms: dict[str, float] = field(default_factory=dict)
+    """processor time for which the store's lock was held at most"""
+
+
+REMOVED_MOST = 100_000
+"""Objects up to which `rm -rf` is tried: a million take minutes."""
 
 
 class Daemon:
@@ -232,6 +241,14 @@ def stalls(row: Row, daemon: Daemon, count: int, pss: int) -> None:
     phase("checkpoint", until_checkpoint)
 
 
+def remove(row: Row, daemon: Daemon) -> None:
+    begin = time.perf_counter()
+    subprocess.run(["rm", "-rf", daemon.dir / "kv"], check=True)
+    row.removal_s = time.perf_counter() - begin
+    left = daemon.status()["objects"]
+    assert left == 0, f"{left} objects are left"
+
+
 def measure(objects: int, scratch: Path, args: argparse.Namespace, empty_pss: int) -> Row:
     image, directory = scratch / "image", scratch / "mnt"
     directory.mkdir(exist_ok=True)
@@ -247,7 +264,13 @@ def measure(objects: int, scratch: Path, args: argparse.Namespace, empty_pss: in
         pss = daemon.pss()
         latencies(row, daemon, args.count)
         stalls(row, daemon, args.count, pss)
+        if objects <= REMOVED_MOST:
+            remove(row, daemon)
         daemon.umount()
+    image.unlink()
+    format_image(image, objects, 2 * args.count)
+    fill(image, objects)
+    row.holds_ms = holds(image, args.count)
     image.unlink()
     return row
 
@@ -284,6 +307,9 @@ def table(rows: Sequence[Row]) -> str:
     for name in rows[0].stalls if rows else ():
         stalls = [row.stalls[name] for row in rows]
         line(f"another's wait, {name}: p99.9 / longest ms", [f"{s.p999:.1f} / {s.longest:.1f}" for s in stalls])
+    line("rm -rf, s", [f"{r.removal_s:.1f}" if r.removal_s else "" for r in rows])
+    for name in rows[0].holds_ms if rows else ():
+        line(f"longest hold of the lock, {name}: CPU ms", [f"{r.holds_ms[name]:.1f}" for r in rows])
     return "\n".join(lines)
 
 

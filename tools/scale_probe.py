@@ -3,7 +3,7 @@ long each took, in seconds.
 
     scale_probe.py DIRECTORY FILE SKIP
 
-Each round: a name that isn't there, one of the names of `scale_store` behind the first SKIP, which the kernel doesn't
+Each round: a name that isn't there, one of the names of `harness.many` behind the first SKIP, which the kernel doesn't
 know yet, and a direct read of FILE's first block. All three reach the daemon."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from itertools import count, islice
 
-from scale_store import names
+from harness.many import names
 
 PAUSE = 0.001
 """Seconds between rounds."""
