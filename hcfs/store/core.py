@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import compress
+from itertools import compress, islice
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from hcfs.device import BlockDevice, BufferPool, DeviceError
@@ -35,6 +35,10 @@ log = logging.getLogger(__name__)
 
 SERIAL_STEP = 1 << 16
 """serials reserved by one SERIAL item"""
+
+TOUCHES_A_RECORD = 4096
+TOUCHES_MOST = 4 * TOUCHES_A_RECORD
+"""accesses that wait for a commit of something else, 2 MiB of memory; more of them are queued at once"""
 
 FULL_SILENCE = 60.0
 """seconds between two lines of the log about full metadata"""
@@ -159,6 +163,18 @@ class Core:
             self.since_checkpoint.append(payload)
         if first and self.on_pending is not None:
             self.on_pending()
+
+    def queue_touches(self) -> None:
+        """Queue the accesses noted so far. Recency goes along with a commit, so that it costs no write of its own. A
+        record at a time: others work on between them."""
+        with self.lock:
+            touched, self.touched = self.touched, {}
+        items = iter(touched.items())
+        while record := dict(islice(items, TOUCHES_A_RECORD)):
+            with self.lock:
+                transaction = Transaction(self.index, time.time_ns())
+                transaction.touch(record)
+                self.enqueue(bytes(transaction.payload))
 
     def new_id(self) -> int:
         """An id that was never used, with an empty slot; the caller holds the lock and puts a row there, or gives the

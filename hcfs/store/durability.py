@@ -6,14 +6,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from itertools import islice
 
 from hcfs.device import DeviceError
 from hcfs.store import frame, page
 from hcfs.store.core import Core
 from hcfs.store.errors import MetadataFull, ReadOnlyStore, UnreadableChecksums
 from hcfs.store.frame import FrameType
-from hcfs.store.items import Transaction
 from hcfs.store.log import LogWriter
 from hcfs.store.page import Placements
 from hcfs.store.region_header import RegionHeader, write_headers
@@ -25,7 +23,6 @@ log = logging.getLogger(__name__)
 ReadTable = Callable[[int, int], bytes]
 """(device offset, length) -> checksums"""
 
-TOUCHES_A_RECORD = 4096
 CHECKPOINT_TRIES = 4
 """checkpoints in a row, each of which more changes came in meanwhile than the new log has room for"""
 CATCH_UP_ROUNDS = 16
@@ -69,7 +66,7 @@ class Durability(Core):
                 self.require_writable()
             elif self.writer is None or self.state == "read-only":
                 return True
-        self._queue_touches()
+        self.queue_touches()
         with self.lock:
             payloads, self.queue = self.queue, []
             freed, self.freed = self.freed, []
@@ -98,22 +95,10 @@ class Durability(Core):
         self.device.flush()
         return True
 
-    def _queue_touches(self) -> None:
-        """Recency goes along with a commit, so that it costs no write of its own. A record at a time: others work on
-        between them."""
-        with self.lock:
-            touched, self.touched = self.touched, {}
-        items = iter(touched.items())
-        while record := dict(islice(items, TOUCHES_A_RECORD)):
-            with self.lock:
-                transaction = Transaction(self.index, time.time_ns())
-                transaction.touch(record)
-                self.enqueue(bytes(transaction.payload))
-
     def flush_touches(self) -> None:
         """Queue the accesses noted since the last commit, so that the next commit makes them durable. Memory only."""
         if self.touched and self.state != "read-only":
-            self._queue_touches()
+            self.queue_touches()
 
     @property
     def checkpoint_due(self) -> bool:

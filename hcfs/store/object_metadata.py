@@ -7,7 +7,7 @@ import time
 from dataclasses import replace as with_fields
 
 from hcfs.store.attributes import ENTRY_BYTES, INTERNAL_XATTR, Extra
-from hcfs.store.core import Core
+from hcfs.store.core import TOUCHES_MOST, Core
 from hcfs.store.errors import AttributeTooLarge, InvalidName, NameExists, NoSuchAttribute
 from hcfs.store.items import Transaction
 
@@ -116,8 +116,10 @@ class ObjectMetadata(Core):
             if slot:
                 when = time.time_ns() if when_ns is None else when_ns
                 self.index.table.last_access_ns[slot] = when
-                if self.writer is not None:
+                if self.writer is not None and self.state != "read-only":
                     self.touched[oid] = when
+        if len(self.touched) >= TOUCHES_MOST:
+            self.queue_touches()
 
 
 def check_xattr(xattrs: dict[bytes, bytes], name: bytes, value: bytes, *, create: bool, replace: bool) -> None:

@@ -58,11 +58,12 @@ class Store(Quarantine):
         Reads the columns: a million objects take 1 s, against 9 s by the calls that answer for one object."""
         table, tree = self.index.table, self.index.tree
         ids, counts, parents, names = table.id, table.first_count, tree.parent, tree.name
-        quarantined, named = int(Flags.QUARANTINED), len(parents)
+        quarantined = int(Flags.QUARANTINED)
+        rows = zip(parents, table.mode, table.flags, strict=False)
         slots = [
             slot
-            for slot in table.slots()
-            if slot < named and parents[slot] and stat.S_ISREG(table.mode[slot]) and not table.flags[slot] & quarantined
+            for slot, (parent, mode, flags) in enumerate(rows)
+            if parent and stat.S_ISREG(mode) and not flags & quarantined
         ]
         slots.sort(key=table.last_access_ns.__getitem__)
         namespaces: dict[int, int] = {}

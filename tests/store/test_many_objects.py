@@ -14,7 +14,8 @@ from store.rig import again, check_space, namespace, new_store, put
 
 from hcfs.cache import Cache
 from hcfs.store import Store
-from hcfs.store import durability as durability_module
+from hcfs.store import core as core_module
+from hcfs.store import object_metadata as object_metadata_module
 from hcfs.store.entries import MANY, PARTS
 from hcfs.store.items import Index
 from hcfs.store.page import PAGE_ROWS, PageDraft
@@ -127,7 +128,7 @@ def test_accesses_become_durable_in_pieces(monkeypatch: pytest.MonkeyPatch) -> N
     store = new_store()
     oids = [put(store, b"%d" % number, b"x") for number in range(50)]
     store.commit()
-    monkeypatch.setattr(durability_module, "TOUCHES_A_RECORD", 10)
+    monkeypatch.setattr(core_module, "TOUCHES_A_RECORD", 10)
     for oid in oids:
         store.touch(oid, 1 << 62)
     put(store, b"new", b"x")
@@ -139,6 +140,19 @@ def test_accesses_become_durable_in_pieces(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(queued) == 5
     found = again(store)
     assert all(found.attributes(oid).last_access_ns == 1 << 62 for oid in oids)
+
+
+def test_accesses_that_no_commit_takes_along_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = new_store()
+    oids = [put(store, b"%d" % number, b"x") for number in range(50)]
+    store.commit()
+    monkeypatch.setattr(object_metadata_module, "TOUCHES_MOST", 20)
+    for oid in oids:
+        store.touch(oid)
+        assert len(store.touched) < 20
+    assert store.commit_pending()
+    store.commit()
+    assert not store.commit_pending()
 
 
 # --- directories ---------------------------------------------------------------------------------------------------
