@@ -5,20 +5,20 @@ from __future__ import annotations
 import mmap
 import threading
 
-_KEPT = 8
-"""Idle buffers kept; the pages of the others go back to the system."""
-
 
 class Payloads:
     """Page-aligned buffers of one size, `limit` at most: who takes one more waits, and the kernel with it.
     Thread-safe."""
 
-    def __init__(self, size: int, limit: int) -> None:
-        """size: bytes, whole pages. limit: 2 at least, one to read into while the other is written from."""
+    def __init__(self, size: int, limit: int, kept: int) -> None:
+        """size: bytes, whole pages. limit: 2 at least, one to read into while the other is written from. kept: idle
+        buffers that stay; the pages of others go back to the system, and cost page faults when they are wanted
+        again."""
         if limit < 2:
             raise ValueError(f"{limit} buffers are too few: 2 are needed")
         self.size = size
         self.limit = limit
+        self.kept = kept
         self._free: list[memoryview] = []
         self._made = 0
         self._changed = threading.Condition(threading.Lock())
@@ -36,7 +36,7 @@ class Payloads:
     def give(self, buffer: memoryview) -> None:
         """Give one back; nothing may refer to it any more."""
         with self._changed:
-            if len(self._free) < _KEPT:
+            if len(self._free) < self.kept:
                 self._free.append(buffer)
             else:
                 self._made -= 1

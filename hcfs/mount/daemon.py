@@ -274,7 +274,7 @@ def _run(
     refusal = "data_plane=off"
     if options.data_plane != "off":
         try:
-            plane = DataPlane(filesystem, Operations(filesystem), path, kernel_options)
+            plane = DataPlane(filesystem, Operations(filesystem), path, kernel_options, options.memory)
             _serve_through(plane, session, notifier, report, serving)
             return
         except HandshakeFailed as error:

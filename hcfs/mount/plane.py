@@ -53,14 +53,16 @@ class DataPlane:
 
     name = "threads"
 
-    def __init__(self, filesystem: Filesystem, operations: Operations, path: str, options: set[str]) -> None:
-        """Nothing is mounted yet."""
+    def __init__(
+        self, filesystem: Filesystem, operations: Operations, path: str, options: set[str], memory: int
+    ) -> None:
+        """memory: bytes of `--memory`. Nothing is mounted yet."""
         self._path = path
         self._options = options
         self._bridge = Bridge()
         attach(operations, f"/dev/fd/{self._bridge.library.detach()}", options)
         self._hot = HotCalls(filesystem)
-        self._payloads = Payloads(MAX_WRITE, PAYLOADS_MAX)
+        self._payloads = Payloads(MAX_WRITE, PAYLOADS_MAX, memory // PAYLOADS_PART // MAX_WRITE)
         self._connection: Connection | None = None
         self._number: int | None = None
         self._workers: Workers | None = None

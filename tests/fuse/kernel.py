@@ -30,7 +30,7 @@ class Kernel:
         self.bridge = Bridge()
         self.bridge.library.settimeout(10)
         self.bridge.start(self.connection, lambda _: None)
-        self.payloads = Payloads(MAX_WRITE, payloads)
+        self.payloads = Payloads(MAX_WRITE, payloads, payloads)
         full = {opcode: each if isinstance(each, Route) else Route(each) for opcode, each in routes.items()}
         self.workers = Workers(
             self.connection, self.bridge, full, Lane(control), self.payloads, failed=self._failed, on_end=self.ended.set

@@ -42,7 +42,7 @@ def test_a_lane_is_idle_when_the_last_has_left() -> None:
 
 
 def test_payloads_are_bounded_and_give_memory_back() -> None:
-    payloads = Payloads(4096, 20)
+    payloads = Payloads(4096, 20, 8)
     taken = [payloads.take() for _ in range(20)]
     assert payloads.bytes_made == 20 * 4096
     got: list[memoryview] = []
@@ -62,4 +62,4 @@ def test_payloads_are_bounded_and_give_memory_back() -> None:
 
 def test_one_buffer_is_too_few() -> None:
     with pytest.raises(ValueError, match="2 are needed"):
-        Payloads(4096, 1)
+        Payloads(4096, 1, 1)
