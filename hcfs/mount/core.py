@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hcfs.cache import Cache
 from hcfs.errors import HcfsError
@@ -18,7 +18,7 @@ from hcfs.mount.answers import Caller, CallError, Entry
 from hcfs.mount.handles import Handles
 from hcfs.mount.kernel import KernelCaches
 from hcfs.mount.lockfiles import LockFile, is_lock_name
-from hcfs.mount.process import Process, process_of
+from hcfs.mount.process import Process, process_of_caller
 from hcfs.mount.repeats import Repeat, Repeats
 from hcfs.mount.versions import Fate, Version, Versions
 from hcfs.store import NAME_MAX, ROOT_ID, Attributes, Kind, Store
@@ -58,7 +58,7 @@ class Identity:
     def process(self) -> Process | None:
         """None when it can't be told."""
         if not self._known:
-            self._process, self._known = process_of(self.caller.thread), True
+            self._process, self._known = process_of_caller(self.caller.thread), True
         return self._process
 
 
@@ -130,7 +130,7 @@ class Core:
     def note_replaced(self, attributes: Attributes | None, parent: int, name: bytes) -> None:
         """An object, None for none, lost a name to another. Lock held."""
         if attributes is not None:
-            self._replaced[attributes.id] = Replaced(replace(attributes, nlink=0), parent, name)
+            self._replaced[attributes.id] = Replaced(attributes._replace(nlink=0), parent, name)
             if len(self._replaced) > REPLACED_KEPT:
                 self._replaced.popitem(last=False)
 
@@ -199,7 +199,7 @@ class Core:
     def version_attributes(self, version: Version) -> Attributes:
         """A version's attributes as its writer sees them. Lock held."""
         attributes = version.staged.attributes()
-        return replace(attributes, nlink=0) if version.fate is Fate.NAMELESS else attributes
+        return attributes._replace(nlink=0) if version.fate is Fate.NAMELESS else attributes
 
     def object_attributes(self, oid: int) -> Attributes:
         """A committed object's attributes, or a lock file's present ones. NoSuchObject (ESTALE) when it is gone."""
@@ -208,7 +208,7 @@ class Core:
             return lock_file.attributes()
         attributes = self.store.attributes(oid)
         if attributes.kind is Kind.SYMLINK:
-            return replace(attributes, size=len(self.store.readlink(oid)))
+            return attributes._replace(size=len(self.store.readlink(oid)))
         return attributes
 
     def version_entry(self, version: Version) -> Entry:

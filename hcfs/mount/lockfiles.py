@@ -6,7 +6,6 @@ flock and O_EXCL between processes work on them for that reason, which versions 
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 
 from hcfs.errors import HcfsError
 from hcfs.store import Attributes, Pin, Staged, Store
@@ -52,7 +51,7 @@ class LockFile:
         if staged is None:
             return committed
         written = staged.attributes()
-        return replace(committed, size=written.size, blocks=written.blocks, mtime_ns=written.mtime_ns)
+        return committed._replace(size=written.size, blocks=written.blocks, mtime_ns=written.mtime_ns)
 
     def read(self, offset: int, length: int) -> memoryview | bytes:
         """Short at the end of the file only."""

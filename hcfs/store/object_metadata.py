@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import stat
 import time
-from dataclasses import replace as with_fields
 
 from hcfs.store.attributes import ENTRY_BYTES, INTERNAL_XATTR, Extra
 from hcfs.store.core import TOUCHES_MOST, Core
@@ -36,8 +35,7 @@ class ObjectMetadata(Core):
             if self.is_gone(oid):
                 old = self.attributes(oid)
                 self.replace_gone(
-                    with_fields(
-                        old,
+                    old._replace(
                         mode=old.mode if mode is None else stat.S_IFMT(old.mode) | stat.S_IMODE(mode),
                         uid=old.uid if uid is None else uid,
                         gid=old.gid if gid is None else gid,

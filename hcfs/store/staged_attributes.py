@@ -5,7 +5,6 @@ from __future__ import annotations
 import stat
 import threading
 import time
-from dataclasses import replace
 from typing import Any
 
 from hcfs.store.attributes import Attributes, Extra
@@ -42,7 +41,7 @@ class StagedAttributes:
         """As they would be after publishing now; memory only."""
         with self._lock:
             blocks = self.blocks_held if self.modified else self._attributes.blocks
-            return replace(self._attributes, nlink=1, size=self.size, blocks=blocks, state="staged")
+            return self._attributes._replace(nlink=1, size=self.size, blocks=blocks, state="staged")
 
     def set_attributes(
         self,
@@ -60,7 +59,7 @@ class StagedAttributes:
         if mode is not None:
             changes["mode"] = stat.S_IFREG | stat.S_IMODE(mode)
         with self._lock:
-            self._attributes = replace(self._attributes, **{"ctime_ns": time.time_ns()} | changes)
+            self._attributes = self._attributes._replace(**{"ctime_ns": time.time_ns()} | changes)
             self.changed_attributes.update(changes)
 
     def get_xattr(self, name: bytes) -> bytes | None:
@@ -90,5 +89,5 @@ class StagedAttributes:
     def note_write(self) -> None:
         """The content changes now: times follow it, also where they were set before. The caller holds the lock."""
         now = time.time_ns()
-        self._attributes = replace(self._attributes, mtime_ns=now, ctime_ns=now)
+        self._attributes = self._attributes._replace(mtime_ns=now, ctime_ns=now)
         self.changed_attributes.pop("mtime_ns", None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import stat
 import time
-from dataclasses import replace
 
 from hcfs.store.accounts import Account
 from hcfs.store.attributes import NAME_MAX, Attributes, Extra, Kind, kind_of
@@ -73,7 +72,7 @@ class Staging(Names, Content):
             now = time.time_ns()
             if base is not None:
                 extra = self.extra_of(self.slot(base))
-                attributes = replace(self.attributes(base), id=oid, nlink=1, state="staged")
+                attributes = self.attributes(base)._replace(id=oid, nlink=1, state="staged")
             else:
                 extra = Extra(xattrs=dict(xattrs or {}))
                 attributes = Attributes(

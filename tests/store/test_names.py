@@ -254,12 +254,12 @@ def test_attributes_are_set_one_by_one(scene: Scene) -> None:
         before = store.attributes(scene.file)
         store.set_attributes(scene.file, **changes)
         after = store.attributes(scene.file)
-        expected = {name: getattr(before, name) for name in before.__slots__} | changes
+        expected = before._asdict() | changes
         expected["mode"] = stat.S_IFREG | stat.S_IMODE(expected["mode"])
         if "ctime_ns" not in changes:
             assert after.ctime_ns > before.ctime_ns
             expected["ctime_ns"] = after.ctime_ns
-        assert {name: getattr(after, name) for name in after.__slots__} == expected
+        assert after._asdict() == expected
     store.commit()
     assert again(store).attributes(scene.file) == store.attributes(scene.file)
 
