@@ -9,7 +9,7 @@ from typing import Any
 
 from hcfs.store.attributes import Attributes, Extra
 from hcfs.store.errors import NoSuchAttribute
-from hcfs.store.object_metadata import check_xattr
+from hcfs.store.xattrs import check_xattr
 
 
 class StagedAttributes:
