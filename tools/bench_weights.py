@@ -24,6 +24,7 @@ from bench_backing import HCFS, MIB, Backing, size_in_bytes
 from bench_session import machine
 
 from hcfs.cli.weights_bench import print_comparison, print_first_tokens
+from hcfs.weights.bench.loaders import LOADERS_DEFAULT
 from hcfs.weights.bench.rounds import make_cold, spread
 
 MAKE = (
@@ -53,6 +54,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", default="1400M", help="of the model, about (default 1400M)")
     parser.add_argument("--rounds", type=int, default=3, help="of all cases, in turn (default 3)")
     parser.add_argument("--tokens", default="5,512,2048", help="lengths of the prompts, with commas")
+    parser.add_argument("--loaders", default=",".join(LOADERS_DEFAULT), help="as for `hcfs weights bench`")
     parser.add_argument("--part", choices=["loaders", "sharing", "ttft", "all"], default="all")
 
 
@@ -68,7 +70,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
             bench_backing.run(sys.executable, "-c", MAKE, hcfs / "model", size)
             bench_backing.run("cp", "-r", hcfs / "model", ext4 / "model")
             bench_backing.run("sync", "--file-system", ext4)
-            words = ("--beside", ext4 / "model", "--rounds", args.rounds)
+            words = ("--beside", ext4 / "model", "--rounds", args.rounds, "--loaders", args.loaders)
             result["loaders"] = bench(hcfs / "model", *words)
             shutil.rmtree(hcfs / "model")
         if args.part in ("sharing", "all"):
