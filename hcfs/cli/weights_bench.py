@@ -48,7 +48,7 @@ def bench_command(context: click.Context, /, path: str, rounds: int, ttft: bool,
     cold and warm, in turn, each time in a process of its own; other loaders need the extra hcfs[weights-bench].
 
     Cold: the kernel has dropped the files' pages, and none of them is left. hcfs-dropped is hcfs's reader with a budget
-    of 64 MiB and a consumer that keeps nothing; the others keep all tensors. hcfs-direct and hcfs-buffered are its
+    of 64 MiB, or of the largest tensor, and a consumer that keeps nothing; the others keep all tensors. hcfs-direct and hcfs-buffered are its
     reader with that --io. Ratios are to safetensors' rate in the
     same round. Only ratios of one run mean anything.
 

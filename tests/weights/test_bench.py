@@ -19,7 +19,7 @@ from hcfs.errors import HcfsError, UsageError
 from hcfs.weights.bench import compare as compare_module
 from hcfs.weights.bench.child import digest_of
 from hcfs.weights.bench.compare import compare
-from hcfs.weights.bench.loaders import LOADERS, versions
+from hcfs.weights.bench.loaders import DROPPED_BUDGET, LOADERS, Model, versions
 
 TENSORS: dict[str, Description] = {
     "model.layers.0.w": ("F32", [500, 500], noise(1_000_000)),
@@ -99,6 +99,15 @@ def test_a_loader_that_fails_is_left_out_with_its_reason(models: list[Path], mon
     result = compare([str(models[1])], loaders=["safetensors", "hcfs"], rounds=1)
     assert result["left_out"] == {"hcfs": "measuring hcfs failed: it was told to"}
     assert {each["loader"] for each in result["cases"]} == {"safetensors"}
+
+
+def test_a_tensor_larger_than_the_small_budget_is_loaded_all_the_same(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    size = DROPPED_BUDGET + 5
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(safetensors({"a": ("U8", [size], bytes(size))}))
+    load, _ = LOADERS["hcfs-dropped"]
+    assert [tensor.nbytes for _, tensor in load(Model(str(path), [str(path)]))] == [size]
 
 
 def test_the_checksum_sees_names_types_shapes_and_bytes() -> None:

@@ -6,10 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from typing import Any, NamedTuple
 
+from hcfs import __version__
 from hcfs.errors import UsageError
+from hcfs.weights.pieces import pieces_of
+from hcfs.weights.plan import plan
 from hcfs.weights.stream import stream
 
 DROPPED_BUDGET = 64 << 20
+"""Bytes; a model whose largest tensor takes more gets that."""
 
 
 class Model(NamedTuple):
@@ -38,7 +42,9 @@ def _hcfs_buffered(model: Model) -> Iterable[tuple[str, Any]]:
 
 
 def _hcfs_dropped(model: Model) -> Iterable[tuple[str, Any]]:
-    return stream(model.path, budget=DROPPED_BUDGET)
+    planned = plan(model.path)
+    largest = max((each.size for each in pieces_of(planned.tensors)), default=0)
+    return stream(planned, budget=max(DROPPED_BUDGET, largest))
 
 
 def _safetensors(model: Model) -> Iterable[tuple[str, Any]]:
@@ -95,7 +101,8 @@ def versions(names: Sequence[str]) -> dict[str, str | None]:
         if name not in LOADERS:
             raise UsageError(f"there is no loader {name!r}: use some of {', '.join(LOADERS)}")
         try:
-            found[name] = metadata.version(LOADERS[name][1])
+            version = metadata.version(LOADERS[name][1])
+            found[name] = f"{__version__} with torch {version}" if LOADERS[name][1] == "torch" else version
         except metadata.PackageNotFoundError:
             found[name] = None
     return found
