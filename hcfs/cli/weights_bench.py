@@ -48,9 +48,9 @@ def bench_command(context: click.Context, /, path: str, rounds: int, ttft: bool,
     cold and warm, in turn, each time in a process of its own; other loaders need the extra hcfs[weights-bench].
 
     Cold: the kernel has dropped the files' pages, and none of them is left. hcfs-dropped is hcfs's reader with a budget
-    of 64 MiB, or of the largest tensor, and a consumer that keeps nothing; the others keep all tensors. hcfs-direct and hcfs-buffered are its
-    reader with that --io. Ratios are to safetensors' rate in the
-    same round. Only ratios of one run mean anything.
+    of 64 MiB, or of the largest tensor, and a consumer that keeps nothing; the others keep all tensors. hcfs-direct and
+    hcfs-buffered are its reader with that --io. Ratios are to safetensors' rate in the same round. Only ratios of one
+    run mean anything.
 
     With --ttft, make a Llama of random weights under PATH, and time its first token from cold, eager (load, then
     compute) and pipelined (each layer as it comes). At best the smaller of reading and computing is saved.
