@@ -46,7 +46,7 @@ def test_the_logits_are_transformers(tmp_path: Path, count: int) -> None:
     torch.testing.assert_close(logits(tmp_path, TINY, tokens), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("elements", [100_000, 350 << 20])
+@pytest.mark.parametrize("elements", [100_000, 5_000_000, 25_000_000, 150_000_000, 350 << 20])
 def test_a_shape_of_about_a_size(elements: int) -> None:
     shape = shape_for(elements)
     assert 0.8 < shape.elements() / elements < 1.2

@@ -101,10 +101,10 @@ def first_tokens(
     if rounds < 1 or not tokens or min(tokens) < 1:
         raise UsageError("a first token takes at least one round and one token of prompt")
     maker("torch", device)  # which says what it lacks, before a model is made
-    place = os.statvfs(directory)
-    if place.f_bavail * place.f_frsize < nbytes * 1.1:
-        raise HcfsError(f"{directory} has no room for a model of {nbytes} bytes; free some, or make a smaller one")
     shape = shape_for(nbytes // DTYPES[dtype])
+    made, place = shape.elements() * DTYPES[dtype], os.statvfs(directory)
+    if place.f_bavail * place.f_frsize < made * 1.05:
+        raise HcfsError(f"{directory} has no room for a model of {made} bytes; free some, or make a smaller one")
     fields = {name: getattr(shape, name) for name in Shape.__slots__}
     with tempfile.TemporaryDirectory(prefix="hcfs-first-token-", dir=directory) as model:
         written = write(model, shape, dtype)

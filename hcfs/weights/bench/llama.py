@@ -65,8 +65,12 @@ class Shape:
 
 def shape_for(elements: int) -> Shape:
     """A shape of about so many numbers: of the proportions of small Llamas, with as many layers as it takes."""
-    wide = elements >= 64 << 20
-    one = Shape(1536, 1, 24, 8, 4096, 32000) if wide else Shape(64, 1, 4, 2, 128, 256)
+    if elements >= 200_000_000:
+        one = Shape(1536, 1, 24, 8, 4096, 32000)
+    elif elements >= 20_000_000:
+        one = Shape(512, 1, 8, 4, 1408, 8192)
+    else:
+        one = Shape(64, 1, 4, 2, 128, 256)
     rest = 2 * one.vocabulary * one.hidden
     layers = max(2, round((elements - rest) / (one.elements() - rest)))
     return Shape(one.hidden, layers, one.heads, one.kv_heads, one.ffn, one.vocabulary)
