@@ -32,6 +32,7 @@ from scale_picture import picture  # noqa: E402
 
 HCFS = [sys.executable, "-m", "hcfs"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:2])}
+STARTING_LIMIT = 60.0
 CHECKPOINT_LIMIT = 300.0
 FILLER = bytes(60 << 10)
 """An extended attribute's value: sets of it fill the log until a checkpoint is due."""
@@ -86,13 +87,17 @@ class Daemon:
         self.dir = directory
         self._device = device
         self.pid = 0
+        self.starting = False
+        """`hcfs mount` was begun and hasn't come back: a daemon may serve a moment later"""
 
     def mount(self) -> float:
         """Seconds until it serves."""
         begin = time.perf_counter()
         log = self.dir.with_name("log")
         words = [*HCFS, "mount", self._device, str(self.dir), "--log", str(log), "-o", "commit_interval=1s"]
+        self.starting = True
         subprocess.run(words, check=True, env=ENVIRONMENT)
+        self.starting = False
         took = time.perf_counter() - begin
         self.pid = int(self.status()["pid"])  # type: ignore[call-overload]
         return took
@@ -136,6 +141,9 @@ def mounted(device: str, directory: Path) -> Iterator[Daemon]:
     try:
         yield daemon
     finally:
+        deadline = time.monotonic() + STARTING_LIMIT
+        while daemon.starting and not os.path.ismount(directory) and time.monotonic() < deadline:
+            time.sleep(0.1)
         if os.path.ismount(directory):
             daemon.umount()
 
@@ -212,7 +220,7 @@ def latencies(row: Row, daemon: Daemon, count: int) -> None:
     row.create_cpu_us = (daemon.cpu_s() - before) / count * 1e6
 
 
-def stalls(row: Row, daemon: Daemon, count: int, pss: int) -> None:
+def stalls(row: Row, daemon: Daemon, count: int, pss: int, idle: float) -> None:
     """Another client's waits, while nothing happens and while each of the daemon's larger tasks does."""
     skip = 0
 
@@ -223,7 +231,7 @@ def stalls(row: Row, daemon: Daemon, count: int, pss: int) -> None:
         row.stalls[name] = probe.end()
         skip += row.stalls[name].requests // 3
 
-    phase("nothing", lambda: time.sleep(5))
+    phase("nothing", lambda: time.sleep(idle))
     phase("creating", lambda: create(daemon.dir / "kv", count, "probed"))
     phase("listing", lambda: listed(daemon.dir / "kv"))
     row.bytes_per_known_inode = (daemon.pss() - pss) / row.objects
@@ -263,7 +271,7 @@ def measure(objects: int, scratch: Path, args: argparse.Namespace, empty_pss: in
         daemon.mount()
         pss = daemon.pss()
         latencies(row, daemon, args.count)
-        stalls(row, daemon, args.count, pss)
+        stalls(row, daemon, args.count, pss, args.idle)
         if objects <= REMOVED_MOST:
             remove(row, daemon)
         daemon.umount()
@@ -322,6 +330,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--sizes", default="1000,10000,100000,1000000", help="numbers of objects")
     parser.add_argument("--count", type=int, default=3000, help="creations and lookups measured at each size")
     parser.add_argument("--repeats", type=int, default=3, help="mounts and cold listings at each size")
+    parser.add_argument("--idle", type=float, default=5.0, help="seconds of another client alone, to compare with")
     parser.add_argument("--scratch", type=Path, default=None, help="where the sparse image lies")
     parser.add_argument("--json", type=Path, default=None, help="write all figures to this file")
     parser.add_argument("--svg", type=Path, default=None, help="write the picture to this file")
@@ -336,14 +345,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             for size in (int(word) for word in args.sizes.split(",")):
                 rows.append(measure(size, Path(scratch), args, empty))
                 print(table(rows[-1:]), flush=True)
+                if args.json is not None:
+                    write(args.json, rows)
     print(table(rows))
-    if args.json is not None and args.from_json is None:
-        machine = f"{os.cpu_count()} cores, Linux {platform.release()}, {platform.machine()}"
-        document = {"date": dt.datetime.now(dt.UTC).isoformat(), "machine": machine, "rows": [asdict(r) for r in rows]}
-        args.json.write_text(json.dumps(document, indent=1) + "\n")
     if args.svg is not None:
         args.svg.write_text(picture(rows))
     return 0
+
+
+def write(path: Path, rows: Sequence[Row]) -> None:
+    machine = f"{os.cpu_count()} cores, Linux {platform.release()}, {platform.machine()}"
+    document = {"date": dt.datetime.now(dt.UTC).isoformat(), "machine": machine, "rows": [asdict(r) for r in rows]}
+    path.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def read(path: Path) -> list[Row]:
