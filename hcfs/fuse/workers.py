@@ -79,6 +79,8 @@ class Workers:
         """Requests by opcode, since the mount began, that were answered here."""
         self.forwarded: Counter[int] = Counter()
         """Requests by opcode that went to libfuse."""
+        self.hops = 0
+        """How often another thread took the lead, since the one before had a job to run."""
 
     def start(self) -> None:
         """Begin to serve."""
@@ -111,8 +113,10 @@ class Workers:
                     self._followers -= 1
                     alone = not self._followers and len(self._threads) < self._most
                 job = self._lead()
-                if job is not None and alone and not self._followers:
-                    self._start_thread()
+                if job is not None:
+                    self.hops += 1
+                    if alone and not self._followers:
+                        self._start_thread()
             if job is None:
                 return
             self._run(job)

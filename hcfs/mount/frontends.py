@@ -46,6 +46,9 @@ class FrontEnd(Protocol):
     def forwarded(self) -> Mapping[str, int]:
         """Those of them that another front end was asked to serve."""
 
+    def hops(self) -> int:
+        """How often a request went from one thread to another, as far as the front end knows."""
+
 
 class PyfuseNotices:
     """Notices through pyfuse3's session."""
@@ -83,6 +86,9 @@ class PyfuseFrontEnd:
 
     def forwarded(self) -> Mapping[str, int]:
         return {}
+
+    def hops(self) -> int:
+        return 0
 
 
 def attach(operations: Operations, path: str, options: set[str]) -> None:

@@ -102,6 +102,9 @@ class DataPlane:
     def forwarded(self) -> Mapping[str, int]:
         return _named(self._workers.forwarded) if self._workers else {}
 
+    def hops(self) -> int:
+        return self._workers.hops if self._workers else 0
+
     def _begin(self, on_serving: Callable[[], None]) -> None:
         """libfuse first: while nothing is mounted, a failure leaves nothing behind."""
         shake_hands_with_library(self._bridge.plane)

@@ -87,6 +87,7 @@ class Report:
             "data_plane": self.front.name if self.front else "none",
             "data_plane_reason": self.data_plane_reason,
             "requests": dict(self.front.requests()) if self.front else {},
+            "thread_hops": self.front.hops() if self.front else 0,
             "requests_forwarded": dict(self.front.forwarded()) if self.front else {},
             "sharing": "handle" if self._fs.pid_zero_seen else "process",
             "capacity_bytes": usage.capacity,

@@ -324,6 +324,52 @@ def test_requests_an_object(make_mount: Callable[..., Mount]) -> None:
     assert mount.status()["counters"]["copied_bytes"] - copied < MIB
 
 
+def test_what_a_mebibyte_costs(make_mount: Callable[..., Mount]) -> None:
+    """Counts that don't depend on the machine: system calls that read or write, and changes of thread. And its
+    processor time, ten times what was measured (docs/benchmarks.md), which tells a slip from noise."""
+    mount = make_mount(size="512M", options="data_plane=on,commit_interval=60")
+    kv, content, objects = mount.ns(), b"z" * (8 * MIB), 8
+    put(kv / "first", content)
+
+    def costs(call: Callable[[int], object]) -> tuple[float, float, float]:
+        pid, hops = mount.pid, mount.status()["thread_hops"]
+        calls, seconds = syscalls(pid), processor(pid)
+        for number in range(objects):
+            call(number)
+        per = objects * len(content) / MIB
+        calls, seconds = syscalls(pid) - calls, processor(pid) - seconds
+        return calls / per, (mount.status()["thread_hops"] - hops) / per, 1000 * seconds / per
+
+    def store(number: int) -> None:
+        fd = os.open(kv / f"{number}.tmp", os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o644)
+        write_aligned(fd, content)
+        os.close(fd)
+        os.rename(kv / f"{number}.tmp", kv / f"{number}")
+
+    # A WRITE is read, written to the device and answered, a READ the same; eleven small requests an object are read and
+    # answered.
+    calls, hops, milliseconds = costs(store)
+    assert calls < 3 + 2 * 14 / 8 + 1
+    assert hops < 1 + 2 / 8 + 0.5
+    assert milliseconds < 6
+    calls, hops, milliseconds = costs(lambda number: load_direct(kv / f"{number}"))
+    assert calls < 3 + 2 * 5 / 8 + 2
+    assert hops < 2
+    assert milliseconds < 5
+
+
+def syscalls(pid: int) -> int:
+    """System calls so far that read or write."""
+    counts = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+    return int(counts["syscr"]) + int(counts["syscw"])
+
+
+def processor(pid: int) -> float:
+    """Seconds of processor time so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def write_aligned(fd: int, content: bytes) -> None:
     with mmap.mmap(-1, len(content)) as buffer:
         buffer[:] = content
