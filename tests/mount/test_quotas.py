@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -234,3 +235,44 @@ def test_overwriting_one_object_over_and_over(mount: Mount) -> None:
         assert usage(mount)["used_bytes"] <= 3 * MIB
     assert load(kv / "y") == pattern(29, MIB)
     eventually(lambda: usage(mount)["used_bytes"] == within(kv) and usage(mount)["staged_bytes"] == 0, "settled")
+
+
+def test_options_change_under_running_io(mount: Mount) -> None:
+    """Four writers and a reader while quotas and verification change all the time: nobody meets anything but EDQUOT,
+    what is there is whole, and the last word counts."""
+    kv, stop, problems = mount.ns(), threading.Event(), []
+
+    def write(writer: int) -> None:
+        number = 0
+        while not stop.is_set():
+            name = f"{writer}.{number % 5}"
+            answer = errno_of(store, kv / name, pattern(name, MIB))
+            if answer not in ("ok", "EDQUOT"):
+                problems.append(f"store of {name}: {answer}")
+            number += 1
+
+    def read() -> None:
+        while not stop.is_set():
+            for name in os.listdir(kv):
+                try:
+                    data = load_direct(kv / name)
+                except OSError as error:
+                    if error.errno != errno.ENOENT:
+                        problems.append(f"load of {name}: {error}")
+                else:
+                    problems.extend([f"{name}: wrong bytes"] * (data != pattern(name, MIB)))
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(4)] + [threading.Thread(target=read)]
+    for thread in threads:
+        thread.start()
+    for quota in ("8388608", "1048576", "none", "0", "67108864", "4194304") * 4:
+        set_option(kv, quota)
+        set_option(kv, "open" if quota == "none" else "read", "verify")
+        time.sleep(0.05)
+    stop.set()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert problems == []
+    eventually(lambda: usage(mount)["used_bytes"] <= 4 * MIB, "the last quota is kept")
+    assert usage(mount)["quota_bytes"] == 4 * MIB
