@@ -251,28 +251,30 @@ def test_options_change_under_running_io(mount: Mount) -> None:
                 problems.append(f"store of {name}: {answer}")
             number += 1
 
-    def read() -> None:
+    def read(reader: Actor) -> None:
         while not stop.is_set():
-            for name in os.listdir(kv):
+            for name in reader.listdir(kv):
                 try:
-                    data = load_direct(kv / name)
+                    data = reader.load_direct(kv / name)
                 except OSError as error:
                     if error.errno != errno.ENOENT:
                         problems.append(f"load of {name}: {error}")
                 else:
                     problems.extend([f"{name}: wrong bytes"] * (data != pattern(name, MIB)))
 
-    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(4)] + [threading.Thread(target=read)]
-    for thread in threads:
-        thread.start()
-    for quota in ("8388608", "1048576", "none", "0", "67108864", "4194304") * 4:
-        set_option(kv, quota)
-        set_option(kv, "open" if quota == "none" else "read", "verify")
-        time.sleep(0.05)
-    stop.set()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
+    with Actor() as reader:
+        threads = [threading.Thread(target=write, args=(writer,)) for writer in range(4)]
+        threads.append(threading.Thread(target=read, args=(reader,)))
+        for thread in threads:
+            thread.start()
+        for quota in ("8388608", "1048576", "none", "0", "67108864", "4194304") * 4:
+            set_option(kv, quota)
+            set_option(kv, "open" if quota == "none" else "read", "verify")
+            time.sleep(0.05)
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
     assert problems == []
     eventually(lambda: usage(mount)["used_bytes"] <= 4 * MIB, "the last quota is kept")
     assert usage(mount)["quota_bytes"] == 4 * MIB
