@@ -28,8 +28,7 @@ def process_of(thread: int) -> Process | None:
     if thread <= 0:
         return None
     try:
-        with open(f"/proc/{thread}/status", "rb") as file:
-            status = file.read()
+        status = _read(f"/proc/{thread}/status")
         start = status.index(b"\nTgid:") + 6
         tgid = int(status[start : status.index(b"\n", start)])
     except (OSError, ValueError):
@@ -131,11 +130,20 @@ def _started(tgid: int) -> int | None:
 def _fields(tgid: int) -> list[bytes] | None:
     """/proc/PID/stat from field 3 on: the command before it may hold blanks and brackets of its own."""
     try:
-        with open(f"/proc/{tgid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()
+        return _read(f"/proc/{tgid}/stat").rpartition(b")")[2].split()
     except OSError:
         return None
 
 
 def _field(fields: list[bytes], number: int) -> int:
     return int(fields[number - _STATE])
+
+
+def _read(path: str) -> bytes:
+    """A small file of /proc, which the kernel makes up anew at each read: so with one read, and without a buffer's
+    second one for the end."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, 8192)
+    finally:
+        os.close(file)
