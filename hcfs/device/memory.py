@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from errno import EBADF, EROFS
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from hcfs.device.errors import DeviceError
 from hcfs.device.protocol import BLOCK, IoMode, check_range
@@ -29,7 +29,7 @@ class MemoryDevice:
         self._closed = False
 
     @classmethod
-    def holding(cls, contents: Buffer, *, name: str = "memory", read_only: bool = False) -> MemoryDevice:
+    def holding(cls, contents: Buffer, *, name: str = "memory", read_only: bool = False) -> Self:
         """A device with a copy of `contents`: a golden image, or what a crash left."""
         view = memoryview(contents).cast("B")
         device = cls(len(view), name=name, read_only=read_only)

@@ -3,28 +3,49 @@
 from __future__ import annotations
 
 import stat
+from errno import EIO
 from pathlib import PurePosixPath
 
+import pytest
 from hypothesis import settings
+from hypothesis import strategies as st
 from hypothesis.stateful import rule
-from model.machine import EXAMPLES, STEPS, Target, TreeMachine, picks
+from model.machine import EXAMPLES, READERS, STEPS, WRITTEN, Target, TreeMachine, content, numbers, picks
 from model.tree import NAMESPACES, Seen
 from store.rig import check_space, get, new_device, recover
 
-from hcfs.device import MemoryDevice
+from hcfs.device import DeviceError, MemoryDevice
+from hcfs.errors import HcfsError
 from hcfs.store import ROOT_ID, Kind, Pin, Staged
 from hcfs.store.check import check
-from hcfs.store.errors import NoSuchName
+from hcfs.store.errors import NoSuchName, ReadOnlyStore, UnreadableGranule
 
 QUARANTINED = 4
 """Damaged objects that are kept before the oldest is purged: the device is small."""
+
+
+class Failing(MemoryDevice):
+    """A device whose next call of a kind fails, once."""
+
+    failing = ""
+
+    def fail(self, operation: str) -> bool:
+        """Whether the call that was to fail came; sets the next one that is to."""
+        came, self.failing = not self.failing, operation
+        return came
+
+    def _check(self, operation: str, offset: int, length: int) -> None:
+        super()._check(operation, offset, length)
+        if operation == self.failing:
+            self.failing = ""
+            raise DeviceError(self.name, operation, offset, length, os_errno=EIO)
 
 
 class StoreTarget:
     """Calls on a store, by path."""
 
     def __init__(self) -> None:
-        self.device = new_device(16 << 20, max_objects=128)
+        self.device = Failing.holding(new_device(16 << 20, max_objects=128).contents)
         self.store = recover(self.device)
         self.staged: dict[int, tuple[Staged, int, bytes]] = {}
         self.pins: dict[int, Pin] = {}
@@ -158,7 +179,7 @@ class StoreTarget:
 
     def crash(self) -> None:
         """What is on the device now, and nothing of what is in memory."""
-        self._again(MemoryDevice.holding(bytes(self.device.contents)))
+        self._again(Failing.holding(self.device.contents))
 
     def remount(self) -> None:
         for staged, _, _ in self.staged.values():
@@ -167,9 +188,9 @@ class StoreTarget:
             pin.release()
         contents = self.device
         self.store.close()
-        self._again(MemoryDevice.holding(bytes(contents.contents)))
+        self._again(Failing.holding(contents.contents))
 
-    def _again(self, device: MemoryDevice) -> None:
+    def _again(self, device: Failing) -> None:
         self.device = device
         self.staged.clear()
         self.pins.clear()
@@ -188,7 +209,7 @@ class StoreTarget:
 
 
 class StoreMachine(TreeMachine):
-    """What only the store can be asked for: eviction, quarantine, checkpoints."""
+    """What only the store can be asked for: eviction, quarantine, checkpoints; and a device that fails once."""
 
     target: StoreTarget
 
@@ -228,6 +249,44 @@ class StoreMachine(TreeMachine):
         kept = self.target.store.quarantined()
         if len(kept) > QUARANTINED:
             self.target.store.purge(kept[0].id)
+
+    @rule(path=st.sampled_from(WRITTEN), number=numbers)
+    def failed_store(self, path: str, number: int) -> None:
+        """Its first bytes don't reach the medium: there is what there was."""
+        node = self.model.nodes.get(path)
+        if node is not None and node.kind != "f":
+            return
+        self.target.device.fail("write")
+        with pytest.raises(DeviceError):
+            self.target.put(path, content(number, 100_000))
+        assert self.target.device.fail("")
+
+    @rule(number=st.integers(0, READERS - 1))
+    def failed_read(self, number: int) -> None:
+        """It says so, and the next one finds the bytes."""
+        if number not in self.held:
+            return
+        self.target.device.fail("read")
+        try:
+            data = self.target.read_held(number)
+        except UnreadableGranule:
+            data = self.target.read_held(number)
+        self.target.device.fail("")
+        assert data == self.held[number].data
+
+    @rule()
+    def failed_flush(self) -> None:
+        """The end of changes: nothing can be committed any more, and what was acknowledged is there at the next
+        mount."""
+        self.target.store.set_attributes(ROOT_ID, mode=0o755)
+        self.target.device.fail("flush")
+        with pytest.raises(HcfsError):
+            self.target.sync()
+        assert self.target.device.fail("")
+        assert self.target.store.state == "read-only"
+        with pytest.raises(ReadOnlyStore):
+            self.target.mkdir("kv/never")
+        self.crash()
 
     @rule()
     def two_crashes(self) -> None:
