@@ -156,3 +156,27 @@ def test_statfs(rig: Rig, me: Process) -> None:
     assert space.available == space.free + 256
     assert space.files > 0
     assert space.files_free > 0
+
+
+def test_a_listing_takes_the_lock_for_many_entries_at_once(rig: Rig, me: Process) -> None:
+    """Taken for each, it is had again before whoever waits for it has woken up."""
+    for number in range(300):
+        rig.store.create_empty(rig.kv, b"%d" % number, 0o644, 0, 0)
+    handle = me.fs.opendir(rig.kv, me.caller).handle
+    lock, taken = rig.fs.lock, 0
+
+    class Counting:
+        def __enter__(self) -> bool:
+            nonlocal taken
+            taken += 1
+            return lock.__enter__()
+
+        def __exit__(self, *error: object) -> None:
+            lock.release()
+
+    rig.fs.lock = Counting()  # type: ignore[assignment]
+    try:
+        assert len(list(me.fs.readdir(handle, 0))) == 302
+    finally:
+        rig.fs.lock = lock
+    assert taken <= 10
