@@ -46,6 +46,9 @@ class FrontEnd(Protocol):
     def forwarded(self) -> Mapping[str, int]:
         """Those of them that another front end was asked to serve."""
 
+    def write_buffers(self) -> int:
+        """Bytes of the buffers that WRITEs arrive in, beside the pool, as far as the front end knows."""
+
     def hops(self) -> int:
         """How often a request went from one thread to another, as far as the front end knows."""
 
@@ -86,6 +89,9 @@ class PyfuseFrontEnd:
 
     def forwarded(self) -> Mapping[str, int]:
         return {}
+
+    def write_buffers(self) -> int:
+        return 0
 
     def hops(self) -> int:
         return 0

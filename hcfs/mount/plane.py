@@ -102,6 +102,9 @@ class DataPlane:
     def forwarded(self) -> Mapping[str, int]:
         return _named(self._workers.forwarded) if self._workers else {}
 
+    def write_buffers(self) -> int:
+        return self._payloads.bytes_made
+
     def hops(self) -> int:
         return self._workers.hops if self._workers else 0
 

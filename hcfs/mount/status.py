@@ -108,7 +108,8 @@ class Report:
             "metadata_bytes": store.index.checkpoint_bytes,
             "metadata_limit_bytes": superblock.metadata_limit,
             "open_handles": len(self._fs.handles),
-            "memory": asdict(self._pool.statistics()),
+            "memory": asdict(self._pool.statistics())
+            | {"write_buffers": self.front.write_buffers() if self.front else 0},
             "discard": self._discarding(),
             "scrub": self._scrubbing.status(),
             "counters": self._counters(cache.evictions, cache.evicted_bytes),
