@@ -20,6 +20,10 @@ _UNANSWERABLE = (errno.ENOENT, errno.ENODEV, errno.ENOTCONN, errno.ECONNABORTED)
 """The caller was killed, or the mount is gone: nobody waits for the answer."""
 
 
+class NoHelper(HcfsError):
+    """fusermount3 isn't there. Root can do without it, by libfuse's own mount(2)."""
+
+
 class Connection:
     """One FUSE connection. Thread-safe; `receive` is for one thread at a time."""
 
@@ -32,11 +36,11 @@ class Connection:
         """Mount at `path` through fusermount3, for root as for others: it knows mount(8)'s words, escapes and
         /etc/fuse.conf.
 
-        options: as of libfuse. HcfsError with fusermount3's own reason. Blocks for as long as it runs.
+        options: as of libfuse. NoHelper; HcfsError with fusermount3's own reason. Blocks for as long as it runs.
         """
         helper = shutil.which("fusermount3")
         if helper is None:
-            raise HcfsError("fusermount3 isn't installed; install the package fuse3")
+            raise NoHelper("fusermount3 isn't installed; install the package fuse3")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with ours, theirs:
             command = [helper, "-o", ",".join(sorted(options)), "--", path]

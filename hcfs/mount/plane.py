@@ -12,8 +12,8 @@ import trio
 
 from hcfs.errors import HcfsError
 from hcfs.fuse.bridge import Bridge
-from hcfs.fuse.connection import Connection
-from hcfs.fuse.handshake import MAX_WRITE, shake_hands_with_kernel, shake_hands_with_library
+from hcfs.fuse.connection import Connection, NoHelper
+from hcfs.fuse.handshake import MAX_WRITE, HandshakeFailed, shake_hands_with_kernel, shake_hands_with_library
 from hcfs.fuse.notices import Notices
 from hcfs.fuse.payloads import Payloads
 from hcfs.fuse.protocol import Opcode
@@ -113,6 +113,8 @@ class DataPlane:
         shake_hands_with_library(self._bridge.plane)
         try:
             connection = Connection.mount(self._path, self._options)
+        except NoHelper as error:
+            raise HandshakeFailed(str(error)) from None
         except HcfsError as error:
             raise HcfsError(
                 f"{self._path} can't be mounted at: {error}; is /dev/fuse there, and may you use it?"

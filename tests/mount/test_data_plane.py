@@ -113,6 +113,13 @@ def test_a_failed_handshake_leaves_a_mount_by_pyfuse3(tmp_path: Path, name: str)
         assert Path("/proc/self/mountinfo").read_text().count(f" {served.dir} ") == 1
 
 
+def test_without_fusermount3_root_mounts_by_pyfuse3(tmp_path: Path) -> None:
+    with daemon(tmp_path, "", environment={"PATH": "/nonexistent"}) as served:
+        assert status(served.dir)["data_plane"] == "pyfuse3"
+        assert "fusermount3 isn't installed" in str(status(served.dir)["data_plane_reason"])
+        works(served.dir)
+
+
 @pytest.mark.parametrize("name", ["shake_hands_with_library", "shake_hands_with_kernel"])
 def test_a_failed_handshake_is_an_error_where_the_data_plane_was_asked_for(tmp_path: Path, name: str) -> None:
     with daemon(tmp_path, REFUSING_LIBRARY.format(name=name), "-o", "data_plane=on") as served:
