@@ -18,7 +18,9 @@ ROOMS = {
     "store": ({"device"}, {"crc32c", "sortedcontainers"}),
     "cache": ({"store", "device"}, {"sortedcontainers"}),
     "fuse": (set(), set()),
-    "mount": ({"fuse", "cache", "store", "device"}, {"prometheus_client", "pyfuse3", "trio"}),
+    # The only way to a network, and it only reads: neither store nor cache can reach it.
+    "origin": (set(), {"obstore"}),
+    "mount": ({"fuse", "cache", "store", "device", "origin"}, {"prometheus_client", "pyfuse3", "trio"}),
     "cli": ({"mount", "cache", "store", "device", "lmcache", "weights"}, {"click", "rich"}),
     # Clients of a mount: they know paths and xattr names, as a program that isn't part of hcfs does.
     "lmcache": (set(), {"lmcache"}),

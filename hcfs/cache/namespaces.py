@@ -6,7 +6,7 @@ import contextlib
 import threading
 from dataclasses import replace
 
-from hcfs.cache.options import PREFIX, NamespaceOptions, checked, parse
+from hcfs.cache.options import OF_ORIGIN, PREFIX, NamespaceOptions, checked, parse
 from hcfs.cache.quotas import Quotas
 from hcfs.cache.usage import NamespaceUsage, UsageCounts
 from hcfs.errors import UsageError
@@ -82,6 +82,8 @@ class Namespaces:
         """
         self._require(namespace)
         text = checked(option, value)
+        if option in OF_ORIGIN and value not in (None, "none") and self.options(namespace).origin is None:
+            raise UsageError(f"{option}={value} can't be set: the namespace has no origin")
         name = PREFIX + option.encode()
         if text is not None:
             self._store.set_xattr(namespace, name, text.encode(errors="surrogateescape"))

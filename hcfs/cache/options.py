@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
+from urllib.parse import urlsplit
 
 from hcfs.cache.sizes import parse_size
 from hcfs.errors import UsageError
@@ -23,6 +24,12 @@ PATTERN_LENGTH_MAX = 255
 """Bytes."""
 
 Verify = Literal["read", "open"]
+OriginCheck = Literal["etag", "length"]
+
+IMMUTABLE = "immutable"
+REVALIDATE = "revalidate="
+REVALIDATE_MAX = 30 * 24 * 3600
+"""Seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +46,20 @@ class NamespaceOptions:
     """Bytes that the files of each LMCache cache salt may occupy; None for no bound."""
     origin: str | None = None
     """URL; None for local only."""
+    origin_changes: str | None = None
+    """`immutable`: what is cached counts for ever; `revalidate=SECONDS`: no open gets what the origin had replaced or
+    removed more than so many seconds ago. None without an origin."""
+    origin_check: OriginCheck | None = None
+    """What a fetched object must agree with: its length and, where that is an MD5, its ETag; or its length alone. None
+    without an origin."""
     write_policy: str | None = None
-    """How files reach the origin; None without one."""
+    """How files reach the origin, which so far they don't: `read-only`; None without one."""
+
+    @property
+    def revalidate_s(self) -> float | None:
+        """Seconds of `revalidate=SECONDS`; None for `immutable`, and without an origin."""
+        changes = self.origin_changes
+        return None if changes is None or changes == IMMUTABLE else float(changes.removeprefix(REVALIDATE))
 
     def is_staging_name(self, name: bytes) -> bool:
         """Whether one of the staging patterns matches the name (a path's last component)."""
@@ -49,12 +68,10 @@ class NamespaceOptions:
 
 _QUOTAS = ("quota", "salt_quota")
 
-_UNSUPPORTED = {
-    "origin": "origins are not supported by this version of hcfs, every namespace is local only",
-    "write_policy": "write policies need an origin, and origins are not supported by this version of hcfs",
-}
+OF_ORIGIN = ("origin_changes", "origin_check", "write_policy")
+"""Options that say something only beside an origin."""
 
-OPTIONS = ("staging_patterns", "verify", *_QUOTAS, *_UNSUPPORTED)
+OPTIONS = ("staging_patterns", "verify", *_QUOTAS, "origin", *OF_ORIGIN)
 """Names of all options."""
 
 
@@ -62,17 +79,17 @@ def checked(option: str, value: str | None) -> str | None:
     """The text to keep for an option's value; None for its default, as which a value of None counts.
 
     staging_patterns are separated by commas; quota and salt_quota are sizes, as 1G or plain bytes; `none` stands for no
-    quota, salt_quota, origin and write_policy.
+    quota, salt_quota and origin, and for the default of an option of an origin.
     UsageError for an option that there isn't and for a value that it can't have.
     """
     if option not in OPTIONS:
         raise UsageError(f"{option}={value} can't be set: there is no such option; give one of {', '.join(OPTIONS)}")
     if value is None:
         return None
-    if option in _UNSUPPORTED:
-        if value == "none":
-            return None
-        raise UsageError(f"{option}={value} can't be set: {_UNSUPPORTED[option]}; leave it out or give none")
+    if option == "origin":
+        return None if value == "none" else _origin(value)
+    if option in OF_ORIGIN:
+        return None if value == "none" else _of_origin(option, value)
     if option in _QUOTAS:
         return None if value == "none" else str(_quota(option, value))
     if option == "verify":
@@ -88,11 +105,11 @@ def parse(attributes: Mapping[bytes, bytes]) -> NamespaceOptions:
 
     UsageError for an option or value that this version can't honour: a later one wrote it.
     """
-    options = NamespaceOptions()
+    options, texts = NamespaceOptions(), {}
     for key, raw in attributes.items():
         if key.startswith(PREFIX):
             option = key.removeprefix(PREFIX).decode(errors="backslashreplace")
-            value = checked(option, raw.decode(errors="surrogateescape"))
+            value = texts[option] = checked(option, raw.decode(errors="surrogateescape"))
             if option == "verify" and value is not None:
                 options = replace(options, verify="open")
             elif option == "quota" and value is not None:
@@ -101,7 +118,58 @@ def parse(attributes: Mapping[bytes, bytes]) -> NamespaceOptions:
                 options = replace(options, salt_quota=int(value))
             elif option == "staging_patterns" and value is not None:
                 options = replace(options, staging_patterns=tuple(value.split(",")))
-    return options
+    if texts.get("origin") is None:
+        return options
+    return replace(
+        options,
+        origin=texts["origin"],
+        origin_changes=texts.get("origin_changes") or IMMUTABLE,
+        origin_check="length" if texts.get("origin_check") == "length" else "etag",
+        write_policy="read-only",
+    )
+
+
+def _origin(value: str) -> str:
+    """An origin's URL, if it is one that can be had."""
+    parts = urlsplit(value)
+    problem = ""
+    if any(character in value for character in "\0\n?#"):
+        problem = "it has a character that no origin has"
+    elif "@" in parts.netloc:
+        problem = "credentials aren't part of it: they come from the daemon's environment"
+    elif parts.scheme == "s3":
+        problem = "" if parts.netloc else "it names no bucket"
+    elif parts.scheme == "file":
+        problem = "" if not parts.netloc and parts.path.startswith("/") else "the directory must be absolute"
+    elif not value.startswith("/"):
+        problem = "it is none of those that this version of hcfs reads"
+    if problem:
+        raise UsageError(
+            f"origin={value} can't be set: {problem}; give s3://BUCKET/PREFIX, file:///DIRECTORY or /DIRECTORY"
+        )
+    return value
+
+
+def _of_origin(option: str, value: str) -> str | None:
+    """The text to keep of an option of an origin; None for its default."""
+    if option == "origin_check":
+        if value not in ("etag", "length"):
+            raise UsageError(f"origin_check={value} can't be set: there is no such value; give etag or length")
+        return None if value == "etag" else value
+    if option == "write_policy":
+        if value != "read-only":
+            raise UsageError(
+                f"write_policy={value} can't be set: this version of hcfs writes to no origin; give read-only"
+            )
+        return None
+    if value == IMMUTABLE:
+        return None
+    seconds = value.removeprefix(REVALIDATE)
+    if seconds == value or not re.fullmatch(r"[0-9]{1,7}", seconds) or int(seconds) > REVALIDATE_MAX:
+        raise UsageError(
+            f"origin_changes={value} can't be set: give immutable, or revalidate=SECONDS with at most {REVALIDATE_MAX}"
+        )
+    return f"{REVALIDATE}{int(seconds)}"
 
 
 def _quota(option: str, value: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from hcfs.cache.options import checked
+from hcfs.cache.options import OF_ORIGIN, checked
 from hcfs.cli.arguments import QUOTA, json_option, mount_argument
 from hcfs.cli.output import human_size, print_fields, print_json, print_table, shown_quota, warn
 from hcfs.errors import HcfsError, UsageError
@@ -27,8 +27,10 @@ def option_words(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--salt-quota", type=QUOTA, help="Most bytes of each LMCache cache salt, or none."),
         click.option("--verify", help="read: check what is read; open: check the whole object before open returns."),
         click.option("--staging-patterns", metavar="PATTERNS", help="Unfinished files, as '*.tmp,*.incomplete'."),
-        click.option("--origin", metavar="URL", help="Where absent files are fetched from."),
-        click.option("--write-policy", help="How files reach the origin."),
+        click.option("--origin", metavar="URL", help="Where its files come from: s3://BUCKET/PREFIX or /DIR."),
+        click.option("--origin-changes", metavar="WORD", help="immutable, or revalidate=SECONDS."),
+        click.option("--origin-check", metavar="WORD", help="What is fetched must agree with: etag or length."),
+        click.option("--write-policy", metavar="WORD", help="How files reach the origin: read-only."),
     )
     for word in reversed(words):
         function = word(function)
@@ -47,6 +49,8 @@ def command() -> None:
 def create(directory: str, name: str, **options: Any) -> None:
     """Make the namespace NAME on the file system mounted at DIR."""
     values = _checked(options)
+    if values.get("origin", "none") == "none" and any(values.get(name, "none") != "none" for name in OF_ORIGIN):
+        raise UsageError("--origin-changes, --origin-check and --write-policy need an --origin")
     read_status(directory)
     _require_name(name)
     path = os.path.join(directory, name)
@@ -165,6 +169,15 @@ def _set(path: str, values: dict[str, str]) -> None:
             reason = os.strerror(error.errno or 0)
             if error.errno == errno.EPERM:
                 reason = "only root and the owner of the mount's root directory may set options"
+            elif error.errno == errno.ENOTEMPTY:
+                reason = (
+                    "the namespace holds files, which keep the kind that they were stored as; evict or remove them "
+                    "first, or make another namespace"
+                )
+            elif name == "origin" and error.errno == errno.EINVAL:
+                reason = "the daemon can't use it, its log says why: obstore must be installed, as by hcfs[origins]"
+            elif name in OF_ORIGIN and error.errno == errno.EINVAL:
+                reason = "the namespace has no origin"
             raise HcfsError(f"{path}: the mount refused {name}={value}: {reason}") from error
     # Options are metadata like others: durable within commit_interval, or at once by fsync.
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

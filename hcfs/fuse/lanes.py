@@ -19,6 +19,14 @@ class Job:
     run: Callable[[], Answer]
 
 
+@dataclass(frozen=True, slots=True)
+class InLane:
+    """The rest of a request's work, where it is to run."""
+
+    lane: Lane
+    run: Callable[[], Answer]
+
+
 class Lane:
     """At most `limit` jobs at once, in as many threads; the others wait in their order, each holding its own bytes
     only. Thread-safe."""

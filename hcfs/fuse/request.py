@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
 
 Body = bytes | bytearray | memoryview
@@ -50,7 +49,3 @@ class Request:
         self.gid = gid
         self.pid = pid
         self.body = body
-
-
-Handler = Callable[[Request], Answer | Forward | Callable[[], Answer]]
-"""Answers from memory; what would wait comes back as a function, which a thread calls that may."""

@@ -11,16 +11,16 @@ import errno
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, cast
 
 from hcfs.fuse.bridge import Bridge
 from hcfs.fuse.connection import Connection
-from hcfs.fuse.lanes import Job, Lane
+from hcfs.fuse.lanes import InLane, Job, Lane
 from hcfs.fuse.payloads import Payloads
 from hcfs.fuse.protocol import HEAD, IN_HEADER, OUT_HEADER, Opcode
-from hcfs.fuse.request import Answer, Forward, Handler, Request
+from hcfs.fuse.request import Answer, Forward, Request
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,13 @@ _WITHOUT_ANSWER = frozenset((Opcode.FORGET, Opcode.BATCH_FORGET, Opcode.INTERRUP
 
 _JOINED = 4096
 """Bytes of an answer that is cheaper to copy behind its header than to send as a second piece."""
+
+
+Later = Callable[[], Answer] | InLane
+"""What would wait, for a thread that may."""
+
+Handler = Callable[[Request], Answer | Forward | Later]
+"""Answers from memory; what would wait comes back as a function, or as one with the lane to run it in."""
 
 
 class Route(NamedTuple):
@@ -53,10 +60,12 @@ class Workers:
         control: Lane,
         payloads: Payloads,
         *,
+        others: Sequence[Lane] = (),
         failed: Callable[[Request, Exception], int],
         on_end: Callable[[], None],
     ) -> None:
-        """control: the lane of what the leader's handlers leave to do. failed: the errno to answer an exception with.
+        """control: the lane of what the leader's handlers leave to do; others: lanes that they name. failed: the
+        errno to answer an exception with.
         on_end: called once, in a thread of these, when the mount has ended."""
         self._connection = connection
         self._bridge = bridge
@@ -65,7 +74,7 @@ class Workers:
         self._payloads = payloads
         self._failed = failed
         self._on_end = on_end
-        self._lanes = {control, *(route.lane for route in routes.values() if route.lane is not None)}
+        self._lanes = {control, *others, *(route.lane for route in routes.values() if route.lane is not None)}
         self._most = sum(lane.limit for lane in self._lanes) + 1
         self._turn = threading.Lock()
         self._head = bytearray(HEAD)
@@ -177,6 +186,8 @@ class Workers:
                 self._forward(opcode, unique, payload, length)
                 return None
             self.served[opcode] += 1
+            if isinstance(answer, InLane):
+                return Job(answer.lane, request, answer.run)
             if callable(answer):
                 return Job(self._control, request, answer)
             self._reply(unique, answer)
@@ -201,7 +212,7 @@ class Workers:
                 self._payloads.give(request.buffer)
             job = job.lane.leave()
 
-    def _ask(self, handler: Handler, request: Request) -> Answer | Forward | Callable[[], Answer]:
+    def _ask(self, handler: Handler, request: Request) -> Answer | Forward | Later:
         """An exception must always become an answer: a request without one hangs its caller for ever."""
         try:
             return handler(request)

@@ -69,6 +69,8 @@ class Blocking(Generic[T]):
     """The rest of an operation: it waits for I/O, so it must run in a thread that may wait."""
 
     run: Callable[[], T]
+    origin: bool = False
+    """Whether it waits for an origin, perhaps for minutes: such waits have threads of their own."""
 
 
 def finish(answer: T | Blocking[T]) -> T:

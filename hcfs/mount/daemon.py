@@ -27,6 +27,7 @@ from hcfs.mount.guard import abort, guard_child, start_guard
 from hcfs.mount.notify import Notifier
 from hcfs.mount.operations import Operations
 from hcfs.mount.options import MountOptions
+from hcfs.mount.origins import Origins
 from hcfs.mount.plane import DataPlane, pool_budget
 from hcfs.mount.process import Process, has_ended, is_alive, process_of
 from hcfs.mount.scrubbing import Scrubbing
@@ -204,6 +205,9 @@ def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], No
         )
         stack.callback(filesystem.abandon_all)
         stack.callback(filesystem.close)
+        if not options.read_only:
+            filesystem.origins = Origins(filesystem)
+            stack.callback(filesystem.origins.close)
         scrubbing = Scrubbing(filesystem)
         filesystem.control = control = Control(Administration(filesystem, scrubbing).commands())
         report = Report(
@@ -217,6 +221,8 @@ def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], No
         def ending() -> None:
             control.end()
             scrubbing.end()
+            if filesystem.origins is not None:
+                filesystem.origins.end()
 
         session = Session(
             filesystem, cache, store, options.commit_interval, scrubbing=scrubbing, discards=discards, on_end=ending

@@ -20,16 +20,16 @@ from hcfs.mount.handles import (
     VirtualHandle,
 )
 from hcfs.mount.opening import Created
+from hcfs.mount.remote_files import RemoteFiles
 from hcfs.mount.versions import Fate
 from hcfs.mount.virtual import NAME, VirtualTree
-from hcfs.mount.xattrs import Xattrs
 from hcfs.store import ROOT_ID
 from hcfs.store.errors import MetadataFull
 
 T = TypeVar("T")
 
 
-class Filesystem(Xattrs):
+class Filesystem(RemoteFiles):
     """What pyfuse3's operations call, and whatever else serves the kernel's requests.
 
     Every method may be called from any thread. Those that return Blocking, and read, write and fsync, wait for I/O; the
@@ -101,7 +101,7 @@ class Filesystem(Xattrs):
             return self.path_of(handle.lock_file.oid)
         return self.path_of(handle.ino) if isinstance(handle, DirectoryHandle) else NAME
 
-    def lookup(self, parent: int, name: bytes, caller: Caller) -> Entry:
+    def lookup(self, parent: int, name: bytes, caller: Caller) -> Entry | Blocking[Entry]:
         if not VirtualTree.owns_name(parent, name):
             return super().lookup(parent, name, caller)
         ino = self._tree().lookup(parent, name)
@@ -142,13 +142,14 @@ class Filesystem(Xattrs):
         self._refuse_virtual((parent, name))
         return super().create(parent, name, mode, flags, caller)
 
-    def opendir(self, ino: int, caller: Caller) -> Opened:
+    def opendir(self, ino: int, caller: Caller) -> Opened | Blocking[Opened]:
         if self._is_virtual(ino):
             tree = self._tree()
             parent = tree.lookup(ino, b"..") or ROOT_ID
             return Opened(self.handles.add(DirectoryHandle(ino, parent, tree.entries(ino))))
         opened = super().opendir(ino, caller)
         if ino == ROOT_ID and self.virtual is not None:
+            assert isinstance(opened, Opened)  # no origin lists the root
             self.handles.directory(opened.handle).fixed.append((NAME, self.virtual.root))
         return opened
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import itertools
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from hcfs.mount.answers import CallError
 from hcfs.mount.control import Control
 from hcfs.mount.lockfiles import LockFile
 from hcfs.mount.versions import Version
-from hcfs.store import Listing, Pin
+from hcfs.store import Pin
 
 
 class ObjectHandle:
@@ -81,6 +82,13 @@ class ControlHandle:
         return part
 
 
+class NameListing(Protocol):
+    """Names in a directory, piece by piece."""
+
+    def more(self) -> list[bytes]:
+        """The next names; none at the end. Memory only."""
+
+
 class DirectoryHandle:
     """A directory's entries: those that are known by inode when it is opened, then the names of committed objects,
     taken piece by piece as the listing comes to them: a directory of a million names isn't copied at once, and one that
@@ -95,14 +103,14 @@ class DirectoryHandle:
         parent: int,
         fixed: list[tuple[bytes, int]],
         pin: Pin | None = None,
-        listing: Callable[[], Listing] | None = None,
+        listing: Callable[[], NameListing] | None = None,
     ) -> None:
         """fixed: (name, inode). listing: begins one of the other names."""
         self.ino = ino
         self.fixed = [(b".", ino), (b"..", parent), *fixed]
         self.pin = pin
         self._start = listing
-        self._listing: Listing | None = None
+        self._listing: NameListing | None = None
         self._names: list[bytes] = []
         """as far as they were taken: positions behind the fixed ones count in here"""
         self._known: set[bytes] = set()

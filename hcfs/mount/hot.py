@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from hcfs.errors import HcfsError
 from hcfs.fuse.handshake import MAX_WRITE
-from hcfs.fuse.lanes import Lane
+from hcfs.fuse.lanes import InLane, Lane
 from hcfs.fuse.protocol import (
     ATTR_OUT,
     CREATE_IN,
@@ -35,17 +35,16 @@ from hcfs.fuse.protocol import (
     names_of,
 )
 from hcfs.fuse.request import FORWARD, Answer, Forward, Request
-from hcfs.fuse.workers import Route
+from hcfs.fuse.workers import Later, Route
 from hcfs.mount.answers import Blocking, Caller, Entry, Opened
 from hcfs.mount.filesystem import Filesystem
-from hcfs.mount.limits import CONTROL_THREADS, READ_THREADS, WRITE_THREADS
+from hcfs.mount.limits import CONTROL_THREADS, ORIGIN_THREADS, READ_THREADS, WRITE_THREADS
 from hcfs.mount.xattrs import USER
 from hcfs.store import BLOCK, Attributes
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Waiting = Callable[[], Answer]
 
 _SECOND = 1_000_000_000
 _BY_HANDLE = frozenset((Opcode.READ, Opcode.WRITE, Opcode.FLUSH, Opcode.RELEASE))
@@ -67,6 +66,7 @@ class HotCalls:
     def __init__(self, filesystem: Filesystem) -> None:
         self._fs = filesystem
         self.control = Lane(CONTROL_THREADS)
+        self.origins = Lane(ORIGIN_THREADS)
         self._reads = Lane(READ_THREADS)
         self._writes = Lane(WRITE_THREADS)
 
@@ -111,27 +111,27 @@ class HotCalls:
 
     # --- names and attributes ----------------------------------------------------------------------------------------
 
-    def _lookup(self, request: Request) -> Answer:
-        return _entry(self._fs.lookup(request.nodeid, name_of(request.body), _caller(request)))
+    def _lookup(self, request: Request) -> Answer | Later:
+        return self._then(self._fs.lookup(request.nodeid, name_of(request.body), _caller(request)), _entry)
 
     def _getattr(self, request: Request) -> Answer:
         entry = self._fs.getattr(request.nodeid)
         assert entry.attributes is not None
         return ATTR_OUT.pack(*_timeout(entry.attr_timeout), 0, *_attributes(entry.attributes))
 
-    def _rename(self, request: Request) -> Answer | Waiting:
+    def _rename(self, request: Request) -> Answer | Later:
         (parent,) = RENAME_IN.unpack_from(request.body)
         return self._rename_to(request, parent, 0, RENAME_IN.size)
 
-    def _rename2(self, request: Request) -> Answer | Waiting:
+    def _rename2(self, request: Request) -> Answer | Later:
         parent, flags, _ = RENAME2_IN.unpack_from(request.body)
         return self._rename_to(request, parent, flags, RENAME2_IN.size)
 
-    def _rename_to(self, request: Request, parent: int, flags: int, names_at: int) -> Answer | Waiting:
+    def _rename_to(self, request: Request, parent: int, flags: int, names_at: int) -> Answer | Later:
         old, new = names_of(request.body[names_at:])
         caller = _caller(request)
         renamed = self._fs.with_room(lambda: self._fs.rename(request.nodeid, old, parent, new, flags, caller))
-        return _then(renamed, lambda _: _DONE)
+        return self._then(renamed, lambda _: _DONE)
 
     def _getxattr(self, request: Request) -> Answer | Forward:
         """The kernel's own probes (security.capability and the like) are answered; a user's question is forwarded."""
@@ -140,19 +140,19 @@ class HotCalls:
 
     # --- files -------------------------------------------------------------------------------------------------------
 
-    def _open(self, request: Request) -> Answer | Waiting:
+    def _open(self, request: Request) -> Answer | Later:
         flags, _ = OPEN_IN.unpack_from(request.body)
         reads = flags & os.O_ACCMODE == os.O_RDONLY and not flags & os.O_TRUNC
-        return _then(
+        return self._then(
             self._fs.open(request.nodeid, flags, _caller(request)), lambda opened: _opened(opened, reads_only=reads)
         )
 
-    def _create(self, request: Request) -> Answer | Waiting:
+    def _create(self, request: Request) -> Answer | Later:
         flags, mode, _, _ = CREATE_IN.unpack_from(request.body)
         name = name_of(request.body[CREATE_IN.size :])
         caller = _caller(request)
         created = self._fs.with_room(lambda: self._fs.create(request.nodeid, name, mode, flags, caller))
-        return _then(created, lambda made: _entry(made[0]) + _opened(made[1], reads_only=False))
+        return self._then(created, lambda made: _entry(made[0]) + _opened(made[1], reads_only=False))
 
     def _read(self, request: Request) -> Answer:
         handle, offset, size, *_ = READ_IN.unpack_from(request.body)
@@ -167,23 +167,26 @@ class HotCalls:
         drops = bool(flags & WRITE_KILL_SUIDGID)
         return WRITE_OUT.pack(self._fs.write(handle, offset, payload[:size], drops_privileges=drops), 0)
 
-    def _flush(self, request: Request) -> Answer | Waiting:
+    def _flush(self, request: Request) -> Answer | Later:
         handle, *_ = FLUSH_IN.unpack_from(request.body)
-        return _then(self._fs.flush(handle), lambda _: _DONE)
+        return self._then(self._fs.flush(handle), lambda _: _DONE)
 
     def _release(self, request: Request) -> Answer:
         handle, *_ = RELEASE_IN.unpack_from(request.body)
         self._fs.release(handle)
         return _DONE
 
+    def _then(self, answer: T | Blocking[T], encode: Callable[[T], Answer]) -> Answer | Later:
+        if not isinstance(answer, Blocking):
+            return encode(answer)
+
+        def run() -> Answer:
+            return encode(answer.run())
+
+        return InLane(self.origins, run) if answer.origin else run
+
     def _destroy(self, _: Request) -> Answer:
         return _DONE
-
-
-def _then(answer: T | Blocking[T], encode: Callable[[T], Answer]) -> Answer | Waiting:
-    if isinstance(answer, Blocking):
-        return lambda: encode(answer.run())
-    return encode(answer)
 
 
 def _caller(request: Request) -> Caller:

@@ -9,6 +9,9 @@ writers that wait for room stop no reader."""
 CONTROL_THREADS = 16
 """Flushes, fsyncs, verifications and truncations at once."""
 
+ORIGIN_THREADS = 64
+"""Lookups and opens that wait for an origin at once, for a listing or a whole object; they do nothing but wait."""
+
 BACKGROUND = 256
 """Background requests at once for the whole mount. RELEASE is one: at the kernel's 12 it queues behind large reads, and
 a file is absent for 0.3 s after its close."""

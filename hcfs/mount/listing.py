@@ -7,9 +7,9 @@ from functools import partial
 from itertools import islice
 
 from hcfs.errors import HcfsError
-from hcfs.mount.answers import Caller, Entry, Opened, Space
+from hcfs.mount.answers import Blocking, Caller, Entry, Opened, Space
 from hcfs.mount.core import Identity
-from hcfs.mount.handles import DirectoryHandle
+from hcfs.mount.handles import DirectoryHandle, NameListing
 from hcfs.mount.removal import Removal
 from hcfs.mount.versions import Fate
 from hcfs.mount.virtual import VIRTUAL
@@ -31,9 +31,9 @@ def _is_special(name: bytes, ino: int) -> bool:
 
 
 class Listing(Removal):
-    """All from memory."""
+    """All from memory, but in a namespace with an origin."""
 
-    def opendir(self, ino: int, caller: Caller) -> Opened:
+    def opendir(self, ino: int, caller: Caller) -> Opened | Blocking[Opened]:
         """Open a directory for listing: its committed names, and the caller's own versions that aren't under staging
         names."""
         who = Identity(caller)
@@ -44,7 +44,11 @@ class Listing(Removal):
                 for version in self.versions.in_directory(ino)
                 if not version.staging and version.owner is not None and version.owner == who.process
             ]
-        return Opened(self.handles.add(DirectoryHandle(ino, parent, own, pin, partial(self.store.listing, ino))))
+        return Opened(self.handles.add(DirectoryHandle(ino, parent, own, pin, partial(self.names_in, ino))))
+
+    def names_in(self, directory: int) -> NameListing:
+        """Begin a listing of a directory's committed names."""
+        return self.store.listing(directory)
 
     def readdir(self, number: int, start: int) -> Iterator[tuple[bytes, Entry, int]]:
         """Name, entry and position after it, from position `start` on; what was removed since is left out.

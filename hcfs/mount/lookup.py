@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from hcfs.mount.answers import Caller, Entry
+from hcfs.mount.answers import Blocking, Caller, Entry
 from hcfs.mount.core import Core, Identity
 from hcfs.mount.versions import Fate, Version
 from hcfs.store import ROOT_ID, Kind, Staged
@@ -14,9 +14,10 @@ _TRIES = 4
 
 
 class Lookup(Core):
-    """All from memory. A name without versions, which is nearly every name, costs no look at /proc."""
+    """All from memory, but in a namespace with an origin. A name without versions, which is nearly every name, costs no
+    look at /proc."""
 
-    def lookup(self, parent: int, name: bytes, caller: Caller) -> Entry:
+    def lookup(self, parent: int, name: bytes, caller: Caller) -> Entry | Blocking[Entry]:
         """Resolve a name for the caller; ino 0 when it is absent. ENAMETOOLONG, ENOTDIR, ESTALE."""
         self.check_name(name)
         if name in (b".", b".."):

@@ -20,7 +20,7 @@ from hcfs.errors import HcfsError
 from hcfs.mount.answers import Blocking, Caller, Entry, Opened
 from hcfs.mount.attributes import Changes
 from hcfs.mount.filesystem import Filesystem
-from hcfs.mount.limits import CONTROL_THREADS, READ_THREADS, WRITE_THREADS
+from hcfs.mount.limits import CONTROL_THREADS, ORIGIN_THREADS, READ_THREADS, WRITE_THREADS
 from hcfs.store import BLOCK, NAME_MAX, Attributes
 
 log = logging.getLogger(__name__)
@@ -72,6 +72,7 @@ class Operations(pyfuse3.Operations):
         self._reads = trio.CapacityLimiter(READ_THREADS)
         self._writes = trio.CapacityLimiter(WRITE_THREADS)
         self._control = trio.CapacityLimiter(CONTROL_THREADS)
+        self._origins = trio.CapacityLimiter(ORIGIN_THREADS)
 
     def init(self) -> None:
         self.on_serving()
@@ -92,14 +93,14 @@ class Operations(pyfuse3.Operations):
 
     async def _finish(self, answer: T | Blocking[T]) -> T:
         if isinstance(answer, Blocking):
-            return await trio.to_thread.run_sync(answer.run, limiter=self._control)
+            return await trio.to_thread.run_sync(answer.run, limiter=self._origins if answer.origin else self._control)
         return answer
 
     # --- names -------------------------------------------------------------------------------------------------------
 
     @handler
     async def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
-        return _entry(self._fs.lookup(parent_inode, name, _caller(ctx)))
+        return _entry(await self._finish(self._fs.lookup(parent_inode, name, _caller(ctx))))
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
         # Inode numbers are object ids, which are never used twice: nothing is kept for the kernel's sake.
@@ -244,7 +245,7 @@ class Operations(pyfuse3.Operations):
 
     @handler
     async def opendir(self, inode: int, ctx: RequestContext) -> int:
-        return self._fs.opendir(inode, _caller(ctx)).handle
+        return (await self._finish(self._fs.opendir(inode, _caller(ctx)))).handle
 
     @handler
     async def readdir(self, fh: int, start_id: int, token: ReaddirToken) -> None:

@@ -136,6 +136,7 @@ class DataPlane:
             self._hot.routes(),
             self._hot.control,
             self._payloads,
+            others=[self._hot.origins],
             failed=self._hot.failed,
             on_end=self._ended,
         )

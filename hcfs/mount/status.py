@@ -113,6 +113,7 @@ class Report:
             "discard": self._discarding(),
             "scrub": self._scrubbing.status(),
             "counters": self._counters(cache.evictions, cache.evicted_bytes),
+            "origins": self._fs.origins.status() if self._fs.origins is not None else {},
             "namespaces": {_text(name): self._usage(oid) for name, oid in self._fs.cache.namespaces.names().items()},
         }
 
@@ -168,7 +169,7 @@ class Report:
             "evicted_bytes": evicted_bytes,
             "checksum_errors": store.checksum_errors,
             "device_errors": store.device_errors,
-            "ingests": 0,
+            "ingests": sum(origin.counts.ingests for origin in self._fs.origins or ()),
             "uploads": 0,
             "upload_failures": 0,
         }

@@ -137,17 +137,20 @@ class Xattrs(Listing):
         more = len(extents) - EXTENTS_SHOWN
         return (shown + (f" and {more} more" if more > 0 else "")).encode()
 
+    def _origin(self, attributes: Attributes) -> bytes:  # noqa: ARG002  # files of namespaces with an origin have one
+        return b"none"
+
     def _last_access(self, attributes: Attributes) -> bytes:
         """Seconds since 1970."""
         return b"%d.%09d" % divmod(attributes.last_access_ns, 1_000_000_000)
 
 
 _FACTS: dict[bytes, Callable[[Xattrs, Attributes], bytes]] = {
-    b"state": Xattrs._state,
+    b"state": lambda fs, attributes: fs._state(attributes),
     b"extents": Xattrs._extents,
     b"generation": lambda _, attributes: b"%d" % attributes.generation,
     b"namespace": lambda fs, attributes: fs._namespace_name(fs.store.namespace_of(attributes.id)),
-    b"origin": lambda *_: b"none",
+    b"origin": lambda fs, attributes: fs._origin(attributes),
     b"last_access": Xattrs._last_access,
 }
 

@@ -12,8 +12,8 @@ from hcfs.fuse.handshake import MAX_WRITE
 from hcfs.fuse.lanes import Lane
 from hcfs.fuse.payloads import Payloads
 from hcfs.fuse.protocol import IN_HEADER, OUT_HEADER
-from hcfs.fuse.request import Handler, Request
-from hcfs.fuse.workers import Route, Workers
+from hcfs.fuse.request import Request
+from hcfs.fuse.workers import Handler, Route, Workers
 
 
 class Kernel:

@@ -11,8 +11,8 @@ from fuse.kernel import Kernel, waiting_for
 
 from hcfs.fuse.lanes import Lane
 from hcfs.fuse.protocol import IN_HEADER, OUT_HEADER, READ_IN, WRITE_IN, Opcode
-from hcfs.fuse.request import FORWARD, Handler, Request
-from hcfs.fuse.workers import Route
+from hcfs.fuse.request import FORWARD, Request
+from hcfs.fuse.workers import Handler, Route
 
 MIB = 1 << 20
 

@@ -1,0 +1,210 @@
+"""Ingest: an object comes from its origin to the device, once for all who want it, whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from hcfs.errors import HcfsError
+from hcfs.mount.answers import CallError
+from hcfs.mount.core import Core
+from hcfs.mount.origin_listing import ETAG
+from hcfs.mount.remote import Remote
+from hcfs.origin import NotAtOrigin, OriginChanged, OriginError, Patience, WrongContent, transfer
+from hcfs.store import Staged
+from hcfs.store.errors import MetadataFull
+
+if TYPE_CHECKING:
+    from hcfs.mount.origins import Origin
+
+log = logging.getLogger(__name__)
+
+INGESTS_AT_ONCE = 4
+"""Objects fetched at once; others wait for their turn."""
+
+BUFFER = 1 << 20
+"""Bytes collected for one write to the device; each fetch has one such buffer of the pool."""
+
+WHOLE_ATTEMPTS = 3
+"""Fetches of a whole object that came with wrong bytes."""
+
+REMOTE_MODE = 0o444
+
+
+class Ingest:
+    """One fetch of one object."""
+
+    def __init__(self, origin: Origin, remote: Remote) -> None:
+        self.origin = origin
+        self.remote = remote
+        self.received = 0
+        """Bytes so far."""
+        self._done = threading.Event()
+        self._error: HcfsError | None = None
+
+    def finish(self, error: HcfsError | None) -> None:
+        """Tell all who wait; the first outcome counts."""
+        if not self._done.is_set():
+            self._error = error
+            self._done.set()
+
+    def wait(self) -> None:
+        """Return when the object is on the device. Blocks. CallError with the fetch's errno; OriginChanged when there
+        is other content by now."""
+        self._done.wait()
+        error = self._error
+        if isinstance(error, OriginChanged):
+            raise OriginChanged(str(error))
+        if error is not None:
+            raise CallError(error.errno, str(error))
+
+
+class Ingests:
+    """Those under way, one for each content of a name."""
+
+    def __init__(self, core: Core, stop: threading.Event) -> None:
+        self._core = core
+        self._stop = stop
+        self._threads = ThreadPoolExecutor(INGESTS_AT_ONCE, "hcfs-ingest")
+        self._under_way: dict[Remote, Ingest] = {}
+
+    def begin(self, origin: Origin, remote: Remote) -> Ingest:
+        """The fetch of an object that isn't on the device: the one under way, or a new one. The core's lock is held;
+        memory only."""
+        ingest = self._under_way.get(remote)
+        if ingest is None:
+            if self._stop.is_set():
+                raise CallError(errno.EIO, "the mount ends")
+            ingest = self._under_way[remote] = Ingest(origin, remote)
+            self._threads.submit(self._run, ingest)
+        return ingest
+
+    def end(self) -> None:
+        """Let all go that wait, with EIO; the fetches see by themselves that they are to end."""
+        with self._core.lock:
+            under_way = list(self._under_way.values())
+        for ingest in under_way:
+            ingest.finish(OriginError("the mount ends"))
+
+    def close(self) -> None:
+        """Wait for the threads."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def status(self, namespace: int) -> list[dict[str, Any]]:
+        """Key, bytes received and size of each of a namespace's."""
+        with self._core.lock:
+            under_way = [each for each in self._under_way.values() if each.remote.namespace == namespace]
+        return [
+            {"key": each.remote.listed.key, "bytes": each.received, "size": each.remote.listed.size}
+            for each in under_way
+        ]
+
+    def _run(self, ingest: Ingest) -> None:
+        origin, remote = ingest.origin, ingest.remote
+        error: HcfsError | None = None
+        oid = None
+        try:
+            oid = self._fetched(ingest)
+        except HcfsError as failure:
+            error = failure
+        except Exception:
+            log.exception("%s/%s can't be fetched, for a fault of hcfs", origin.url, remote.listed.key)
+            error = OriginError("an unexpected error")
+        with self._core.lock:
+            self._under_way.pop(remote, None)
+        counts = origin.counts
+        if error is None:
+            assert oid is not None
+            # Protected from eviction as by a lookup: those who wait open it now.
+            self._core.cache.looked_up(oid)
+            counts.ingests += 1
+            counts.ingested_bytes += remote.listed.size
+        elif not self._stop.is_set():
+            counts.failures += 1
+            counts.last_error = str(error)
+            if isinstance(error, (NotAtOrigin, OriginChanged)):
+                origin.outdated = True
+                log.info("%s/%s isn't as it was listed: %s", origin.url, remote.listed.key, error)
+            else:
+                log.warning("%s/%s isn't fetched: %s", origin.url, remote.listed.key, error)
+        ingest.finish(error)
+
+    def _fetched(self, ingest: Ingest) -> int:
+        again = Patience(self._stop, attempts=WHOLE_ATTEMPTS)
+        while True:
+            staged = self._staged(ingest)
+            try:
+                self._fill(staged, ingest)
+                staged.seal()
+                return self._publish(staged, ingest)
+            except WrongContent as error:
+                staged.abandon()
+                log.info("%s/%s came with wrong bytes: %s", ingest.origin.url, ingest.remote.listed.key, error)
+                again.after_wrong(error)
+            except BaseException:
+                staged.abandon()
+                raise
+
+    def _staged(self, ingest: Ingest) -> Staged:
+        core, remote = self._core, ingest.remote
+        while True:
+            try:
+                with core.lock:
+                    core.store.require_row()
+                    owner = core.store.attributes(remote.namespace)
+                    staged = core.store.stage(
+                        None,
+                        namespace=remote.namespace,
+                        mode=REMOTE_MODE,
+                        uid=owner.uid,
+                        gid=owner.gid,
+                        xattrs={ETAG: remote.listed.etag.encode()},
+                    )
+                    core.store.assign(staged, core.cache.account(remote.namespace, remote.name))
+                    return staged
+            except MetadataFull:
+                if not core.cache.make_room(0):
+                    raise
+
+    def _fill(self, staged: Staged, ingest: Ingest) -> None:
+        """The object's bytes, in order, in writes that go to the device as they are."""
+        origin, listed = ingest.origin, ingest.remote.listed
+        ingest.received = 0
+        patience = Patience(self._stop)
+        if listed.size:
+            buffer = self._core.store.pool.acquire(min(BUFFER, listed.size))
+            held = 0
+            for chunk in transfer(origin.client, listed, patience, md5=origin.options.origin_check == "etag"):
+                while chunk:
+                    count = min(len(buffer) - held, len(chunk))
+                    buffer[held : held + count] = chunk[:count]
+                    held, chunk = held + count, chunk[count:]
+                    if held == len(buffer):
+                        staged.write(ingest.received, buffer)
+                        ingest.received += held
+                        held = 0
+            if held:
+                staged.write(ingest.received, buffer[:held])
+                ingest.received += held
+        else:
+            staged.truncate(0)
+        if staged.size != listed.size:
+            raise WrongContent(f"{listed.key}: {staged.size} bytes came instead of {listed.size}")
+        staged.set_attributes(mtime_ns=listed.mtime_ns, atime_ns=listed.mtime_ns)
+
+    def _publish(self, staged: Staged, ingest: Ingest) -> int:
+        """Under the lock that whoever begins a fetch holds: there is no moment with neither the fetch nor the
+        object."""
+        core, remote = self._core, ingest.remote
+        with core.lock:
+            if self._stop.is_set():
+                raise OriginError("the mount ends")
+            former = core.attributes_at(remote.parent, remote.name)
+            oid = core.store.publish(staged, remote.parent, remote.name)
+            core.note_replaced(former, remote.parent, remote.name)
+            self._under_way.pop(remote, None)
+        core.kernel.forget_attributes(remote.ino)
+        return oid

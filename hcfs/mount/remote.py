@@ -1,0 +1,51 @@
+"""What an origin has, as a mount knows it: its objects by directory and name, of one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hcfs.mount.versions import Name
+from hcfs.origin import Listed
+
+REMOTE_INO = 1 << 31
+"""Inode numbers of files that aren't on the device begin here: the low half of an object's id is its slot, and no store
+has as many."""
+
+
+class Remote:
+    """One content of one name at an origin. It keeps its inode number while it is fetched, evicted and fetched again,
+    since the bytes stay the same ones."""
+
+    __slots__ = ("__weakref__", "ino", "listed", "name", "namespace", "parent")
+
+    def __init__(self, namespace: int, parent: int, name: bytes, listed: Listed, ino: int) -> None:
+        """parent: the directory's id in the store."""
+        self.namespace = namespace
+        self.parent = parent
+        self.name = name
+        self.listed = listed
+        self.ino = ino
+
+
+class RemoteListing:
+    """Immutable."""
+
+    def __init__(self, remotes: Iterable[Remote], at: float) -> None:
+        """at: seconds of the core's clock when the origin was asked."""
+        self.at = at
+        self.remotes: dict[Name, Remote] = {}
+        self._in_directory: dict[int, list[bytes]] = {}
+        for remote in remotes:
+            self.remotes[remote.parent, remote.name] = remote
+            self._in_directory.setdefault(remote.parent, []).append(remote.name)
+
+    def names_in(self, directory: int) -> list[bytes]:
+        """Names of the files in a directory."""
+        return self._in_directory.get(directory, [])
+
+
+def split_key(key: str) -> list[bytes] | None:
+    """Directories and name of a key; None where a file can't be called so."""
+    parts = [part.encode(errors="surrogateescape") for part in key.split("/")]
+    fits = all(0 < len(part) <= 1024 and part not in (b".", b"..") and b"\0" not in part for part in parts)
+    return parts if fits else None

@@ -1,0 +1,413 @@
+"""Files of namespaces with an origin: read-only, there before they are on the device, fetched by their first open.
+
+What such a name is comes from the origin's listing. Where that is too old, or there is none yet, LOOKUP, OPEN and
+OPENDIR are Blocking: the kernel holds a directory only against changes while a lookup in it waits (parallel lookups go
+on), and nothing is changed in these directories but by hcfs itself."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from stat import S_IFREG
+from typing import TypeVar
+
+from hcfs.errors import HcfsError
+from hcfs.mount.answers import Blocking, Caller, CallError, Entry, Opened, finish
+from hcfs.mount.attributes import Changes
+from hcfs.mount.handles import NameListing, ObjectHandle
+from hcfs.mount.ingest import REMOTE_MODE, Ingest
+from hcfs.mount.opening import Created
+from hcfs.mount.origin_listing import ETAG, holds
+from hcfs.mount.origins import Origin, Origins
+from hcfs.mount.remote import Remote
+from hcfs.mount.versions import Fate
+from hcfs.mount.xattrs import OWN, USER, Xattrs
+from hcfs.origin import OriginChanged
+from hcfs.store import ROOT_ID, Attributes, Kind, Pin
+from hcfs.store.errors import NoSuchObject
+
+T = TypeVar("T")
+
+OPEN_TRIES = 4
+"""An object that is evicted, or found damaged, between its fetch and its open is fetched again."""
+
+
+class RemoteFiles(Xattrs):
+    """Between the other operations and the virtual tree. Without an origin anywhere, each call costs one look at a
+    name."""
+
+    origins: Origins | None = None
+    """Set once the mount is made; None on one that is read-only, which shows what it has."""
+
+    # --- which names are an origin's ---------------------------------------------------------------------------------
+
+    def origin_of(self, ino: int) -> Origin | None:
+        """The origin of an inode's namespace; None for local-only ones and for the root."""
+        if not self.origins:
+            return None
+        remote = self.origins.remote(ino)
+        try:
+            return self.origins.of(self.store.namespace_of(ino) if remote is None else remote.namespace)
+        except NoSuchObject:
+            return None
+
+    def _remote(self, ino: int) -> Remote | None:
+        return self.origins.remote(ino) if self.origins else None
+
+    def refuse_read_only(self, *inodes: int) -> None:
+        """EROFS for a change of what an origin has; the namespace's own directory isn't part of it."""
+        if any(self.origin_of(ino) is not None for ino in inodes):
+            raise CallError(errno.EROFS)
+
+    def _listed_first(self, origin: Origin, work: Callable[[], T | Blocking[T]]) -> Blocking[T]:
+        origins = self.origins
+        assert origins is not None
+
+        def list_and_work() -> T:
+            origins.list_now(origin)
+            return finish(work())
+
+        return Blocking(list_and_work, origin=True)
+
+    # --- names -------------------------------------------------------------------------------------------------------
+
+    def lookup(self, parent: int, name: bytes, caller: Caller) -> Entry | Blocking[Entry]:
+        """As Lookup.lookup. Blocking while the origin must be listed; EIO when it can't be: no origin's error makes a
+        name absent."""
+        origin = self.origin_of(parent) if parent != ROOT_ID else None
+        if origin is None or name in (b".", b".."):
+            return super().lookup(parent, name, caller)
+        self.check_name(name)
+        oid = self.store.lookup(parent, name)
+        if oid is not None and self.store.attributes(oid).kind is Kind.DIRECTORY:
+            return super().lookup(parent, name, caller)
+        known = origin.get(parent, name) is not None
+        if origin.must_list(self.clock(), known=known, cached=oid is not None):
+            return self._listed_first(origin, lambda: self._look_up_listed(origin, parent, name, caller))
+        return self._look_up_listed(origin, parent, name, caller)
+
+    def _look_up_listed(self, origin: Origin, parent: int, name: bytes, caller: Caller) -> Entry | Blocking[Entry]:
+        remote = origin.get(parent, name)
+        if remote is None:
+            entry = super().lookup(parent, name, caller)
+            assert isinstance(entry, Entry)
+            return entry._replace(entry_timeout=0.0) if entry.attributes is None else entry
+        self.calls.lookups += 1
+        with self.lock:
+            oid = self._cached_oid(remote)
+        if oid is not None:
+            self.cache.looked_up(oid)
+        return self._remote_entry(origin, remote)
+
+    def _remote_entry(self, origin: Origin, remote: Remote) -> Entry:
+        timeout = self.entry_timeout if origin.revalidate is None else min(self.entry_timeout, origin.revalidate)
+        # How many blocks it has on the device changes without the kernel's doing.
+        return Entry(remote.ino, self._remote_attributes(remote), timeout, min(timeout, 1.0))
+
+    def _cached_oid(self, remote: Remote) -> int | None:
+        """The committed object that has this content; None when it isn't on the device. Lock held."""
+        try:
+            oid = self.store.lookup(remote.parent, remote.name)
+        except HcfsError:
+            return None  # its directory is gone
+        return oid if oid is not None and holds(self, oid, remote) else None
+
+    def _remote_attributes(self, remote: Remote) -> Attributes:
+        with self.lock:
+            oid = self._cached_oid(remote)
+            if oid is not None:
+                return replace(self.store.attributes(oid), id=remote.ino)
+            owner = self.store.attributes(remote.namespace)
+        origin, listed = self.origin_of(remote.ino), remote.listed
+        current = origin is not None and origin.is_current(remote)
+        return Attributes(
+            id=remote.ino,
+            kind=Kind.FILE,
+            mode=S_IFREG | REMOTE_MODE,
+            uid=owner.uid,
+            gid=owner.gid,
+            nlink=1 if current else 0,
+            size=listed.size,
+            blocks=0,
+            atime_ns=listed.mtime_ns,
+            mtime_ns=listed.mtime_ns,
+            ctime_ns=listed.mtime_ns,
+            generation=0,
+            last_access_ns=0,
+            state="committed",
+        )
+
+    def getattr(self, ino: int) -> Entry:
+        remote = self._remote(ino)
+        origin = None if remote is None else self.origin_of(ino)
+        if remote is None or origin is None:
+            return super().getattr(ino)
+        return self._remote_entry(origin, remote)
+
+    # --- opening -----------------------------------------------------------------------------------------------------
+
+    def open(self, ino: int, flags: int, caller: Caller) -> Opened | Blocking[Opened]:
+        """As Opening.open; Blocking until the object is on the device, whole. The fetch has begun when this returns,
+        so that no other one waits for the thread that waits for it. EROFS for writers, EIO when the origin fails."""
+        origin = self.origin_of(ino)
+        if origin is None:
+            return super().open(ino, flags, caller)
+        if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
+            raise CallError(errno.EROFS)
+        remote = self._remote(ino)
+        if origin.must_list(self.clock(), known=remote is not None, cached=remote is None):
+            return self._listed_first(origin, lambda: self._open_listed(origin, remote, ino, flags, caller))
+        return self._open_listed(origin, remote, ino, flags, caller)
+
+    def _open_listed(
+        self, origin: Origin, remote: Remote | None, ino: int, flags: int, caller: Caller
+    ) -> Opened | Blocking[Opened]:
+        if remote is None:
+            return super().open(ino, flags, caller)
+        self.calls.opens += 1
+        with self.lock:
+            pin = self._pin_or_begin(origin, remote)
+        if isinstance(pin, Pin):
+            self.cache.used(pin.oid)
+            if not self.verifies_at_open(pin.oid):
+                return Opened(self.handles.add(ObjectHandle(pin)))
+            pin.release()
+        return Blocking(lambda: self._open_remote(origin, remote), origin=True)
+
+    def _pin_or_begin(self, origin: Origin, remote: Remote) -> Pin | Ingest:
+        """The object, when it is on the device; else its fetch. ESTALE when the origin has other content there by now:
+        the kernel looks again. Lock held."""
+        assert self.origins is not None
+        if not origin.is_current(remote):
+            raise CallError(errno.ESTALE)
+        oid = self._cached_oid(remote)
+        return self.store.pin(oid) if oid is not None else self.origins.ingests.begin(origin, remote)
+
+    def _open_remote(self, origin: Origin, remote: Remote) -> Opened:
+        """Blocks."""
+        assert self.origins is not None
+        for _ in range(OPEN_TRIES):
+            with self.lock:
+                found = self._pin_or_begin(origin, remote)
+            if isinstance(found, Ingest):
+                try:
+                    found.wait()
+                except OriginChanged:
+                    self.origins.list_now(origin)
+                continue
+            self.cache.used(found.oid)
+            handle = ObjectHandle(found)
+            if not self.verifies_at_open(found.oid):
+                return Opened(self.handles.add(handle))
+            try:
+                return self._open_verified(handle)
+            except CallError:
+                continue  # quarantined: the origin has a good one
+        raise CallError(errno.EIO)
+
+    def quarantine(self, oid: int, generation: int, reason: str) -> None:
+        """As Damage.quarantine; the kernel's pages are those of the inode that the file is known by."""
+        names = self.store.names_of(oid) if self.origins else []
+        origin = self.origin_of(names[0][0]) if names else None
+        remote = None if origin is None else origin.get(*names[0])
+        super().quarantine(oid, generation, reason)
+        if remote is not None and remote.ino != oid:
+            self.kernel.forget_pages(remote.ino)
+
+    # --- listing -----------------------------------------------------------------------------------------------------
+
+    def opendir(self, ino: int, caller: Caller) -> Opened | Blocking[Opened]:
+        """As Listing.opendir; Blocking while the origin must be listed, EIO when it can't be."""
+        origin = self.origin_of(ino)
+        if origin is None or not origin.must_list(self.clock(), known=False, cached=False):
+            return super().opendir(ino, caller)
+        opendir = super().opendir
+        return self._listed_first(origin, lambda: opendir(ino, caller))
+
+    def names_in(self, directory: int) -> NameListing:
+        origin = self.origin_of(directory)
+        names = super().names_in(directory)
+        if origin is None or origin.listing is None:
+            return names
+        return MergedListing(names, origin.listing.names_in(directory))
+
+    def _listed(self, directory: int, name: bytes, ino: int) -> Entry | None:
+        origin = self.origin_of(directory) if not ino else None
+        remote = None if origin is None else origin.get(directory, name)
+        if origin is None or remote is None:
+            return super()._listed(directory, name, ino)
+        entry = self._remote_entry(origin, remote)
+        return entry._replace(entry_timeout=min(entry.entry_timeout, 1.0))
+
+    # --- attributes of hcfs's own ------------------------------------------------------------------------------------
+
+    def getxattr(self, ino: int, name: bytes) -> bytes | Blocking[bytes]:
+        remote = self._remote(ino)
+        if remote is None:
+            return super().getxattr(ino, name)
+        if not name.startswith(USER):
+            raise CallError(errno.ENODATA)
+        with self.lock:
+            oid = self._cached_oid(remote)
+        if oid is not None:
+            return super().getxattr(oid, name)
+        value = self._remote_facts(remote).get(name)
+        if value is None:
+            raise CallError(errno.ENODATA)
+        return value
+
+    def listxattr(self, ino: int) -> list[bytes]:
+        remote = self._remote(ino)
+        if remote is None:
+            return super().listxattr(ino)
+        with self.lock:
+            oid = self._cached_oid(remote)
+        return list(self._remote_facts(remote)) if oid is None else super().listxattr(oid)
+
+    def _remote_facts(self, remote: Remote) -> dict[bytes, bytes]:
+        """Of what isn't on the device."""
+        return {
+            OWN + b"state": b"remote",
+            OWN + b"namespace": self._namespace_name(remote.namespace),
+            OWN + b"origin": self._origin_url(remote.namespace, remote.listed.key.encode(errors="surrogateescape")),
+        }
+
+    def _state(self, attributes: Attributes) -> bytes:
+        state = super()._state(attributes)
+        return b"clean" if state == b"local-only" and self.origin_of(attributes.id) is not None else state
+
+    def _origin(self, attributes: Attributes) -> bytes:
+        namespace = self.store.namespace_of(attributes.id)
+        if self.origin_of(namespace) is None or self.store.get_xattr(attributes.id, ETAG) is None:
+            return super()._origin(attributes)
+        return self._origin_url(namespace, self.store.path_of(attributes.id).partition(b"/")[2])
+
+    def _origin_url(self, namespace: int, key: bytes) -> bytes:
+        origin = self.origins.of(namespace) if self.origins else None
+        return b"none" if origin is None else os.fsencode(origin.url) + b"/" + key
+
+    # --- options -----------------------------------------------------------------------------------------------------
+
+    def setxattr(self, ino: int, name: bytes, value: bytes, caller: Caller) -> None:
+        """As Xattrs.setxattr; ENOTEMPTY for an origin's coming, change or end in a namespace that holds files: none of
+        them may come to be another kind of file than it was stored as."""
+        if not self._is_namespace(ino):
+            self.refuse_read_only(ino)
+        with self._origin_may_change(ino, name, value):
+            super().setxattr(ino, name, value, caller)
+        self._note_options(ino, name)
+
+    def removexattr(self, ino: int, name: bytes, caller: Caller) -> None:
+        if not self._is_namespace(ino):
+            self.refuse_read_only(ino)
+        with self._origin_may_change(ino, name, b"none"):
+            super().removexattr(ino, name, caller)
+        self._note_options(ino, name)
+
+    def _origin_may_change(self, ino: int, name: bytes, value: bytes) -> OriginChange:
+        changes = name == OWN + b"origin" and self._is_namespace(ino) and value != self._option_value(ino, "origin")
+        return OriginChange(self, ino if changes else 0)
+
+    def holds_files(self, namespace: int) -> bool:
+        """Whether anything is stored in a namespace, or on its way there. Lock held."""
+        if self.cache.namespaces.usage(namespace).objects:
+            return True
+        return any(
+            version.staged.namespace == namespace and version.fate in (Fate.STAGED, Fate.NAMELESS)
+            for version in self.versions
+        )
+
+    def _note_options(self, ino: int, name: bytes) -> None:
+        if self.origins is not None and name.startswith(OWN) and self._is_namespace(ino):
+            self.origins.update(ino)
+
+    # --- changes are refused -----------------------------------------------------------------------------------------
+
+    def setattr(self, ino: int, changes: Changes, number: int | None, caller: Caller) -> Entry | Blocking[Entry]:
+        if self._remote(ino) is not None or not self._is_namespace_of_origin(ino):
+            self.refuse_read_only(ino)
+        return super().setattr(ino, changes, number, caller)
+
+    def _is_namespace_of_origin(self, ino: int) -> bool:
+        return bool(self.origins) and self.origins is not None and self.origins.of(ino) is not None
+
+    def create(self, parent: int, name: bytes, mode: int, flags: int, caller: Caller) -> Created:
+        self.refuse_read_only(parent)
+        return super().create(parent, name, mode, flags, caller)
+
+    def mkdir(self, parent: int, name: bytes, mode: int, caller: Caller) -> Entry:
+        self.refuse_read_only(parent)
+        return super().mkdir(parent, name, mode, caller)
+
+    def symlink(self, parent: int, name: bytes, target: bytes, caller: Caller) -> Entry:
+        self.refuse_read_only(parent)
+        return super().symlink(parent, name, target, caller)
+
+    def mknod(self, parent: int, name: bytes, mode: int, caller: Caller) -> Entry:
+        self.refuse_read_only(parent)
+        return super().mknod(parent, name, mode, caller)
+
+    def unlink(self, parent: int, name: bytes, caller: Caller) -> None:
+        self.refuse_read_only(parent)
+        super().unlink(parent, name, caller)
+
+    def rmdir(self, parent: int, name: bytes) -> None:
+        self.refuse_read_only(parent)
+        super().rmdir(parent, name)
+
+    def link(self, ino: int, parent: int, name: bytes, caller: Caller) -> Entry:
+        """EXDEV between namespaces, as everywhere: no second name carries an object over."""
+        if self.origin_of(ino) is not self.origin_of(parent):
+            raise CallError(errno.EXDEV)
+        self.refuse_read_only(parent)
+        return super().link(ino, parent, name, caller)
+
+    def rename(
+        self, old_parent: int, old_name: bytes, parent: int, name: bytes, flags: int, caller: Caller
+    ) -> Blocking[None] | None:
+        if self.origin_of(old_parent) is not self.origin_of(parent):
+            raise CallError(errno.EXDEV)
+        self.refuse_read_only(old_parent)
+        return super().rename(old_parent, old_name, parent, name, flags, caller)
+
+
+class MergedListing:
+    """Names of a directory in the store, then those that are only at the origin."""
+
+    def __init__(self, stored: NameListing, remote: list[bytes]) -> None:
+        self._stored = stored
+        self._remote = remote
+        self._seen: set[bytes] = set()
+
+    def more(self) -> list[bytes]:
+        """The next names; none at the end. Memory only."""
+        names = self._stored.more()
+        if names:
+            self._seen.update(names)
+            return names
+        rest = [name for name in self._remote if name not in self._seen]
+        self._remote = []
+        return rest
+
+
+class OriginChange:
+    """Holds the filesystem's lock while an origin is set, so that nothing is stored meanwhile."""
+
+    def __init__(self, filesystem: RemoteFiles, namespace: int) -> None:
+        """namespace: 0 where nothing is to be held."""
+        self._fs = filesystem
+        self._namespace = namespace
+
+    def __enter__(self) -> None:
+        if not self._namespace:
+            return
+        self._fs.lock.acquire()
+        if self._fs.holds_files(self._namespace):
+            self._fs.lock.release()
+            raise CallError(errno.ENOTEMPTY)
+
+    def __exit__(self, *_: object) -> None:
+        if self._namespace:
+            self._fs.lock.release()

@@ -1,0 +1,30 @@
+"""What hcfs asks of an origin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+
+class Listed(NamedTuple):
+    """An object as the origin lists it."""
+
+    key: str
+    """Below the origin's prefix, parts separated by `/`."""
+    size: int
+    """Bytes."""
+    mtime_ns: int
+    """Since 1970."""
+    etag: str
+    """What the origin calls this content, quotes included; empty where it has no name for it."""
+
+
+class OriginClient(Protocol):
+    """Reads an origin. Thread-safe; every method blocks, at most for its time limits. Raises OriginError."""
+
+    def list(self) -> Iterator[list[Listed]]:
+        """All objects below the prefix, page by page."""
+
+    def fetch(self, listed: Listed, start: int, end: int) -> Iterator[memoryview]:
+        """Bytes [start, end) of just the content that was listed, in pieces, in order; perhaps fewer, when the
+        connection ends. OriginChanged when there is other content by now, NotAtOrigin when there is none."""

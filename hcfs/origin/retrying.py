@@ -1,0 +1,41 @@
+"""How often an origin is asked again, and after which pauses."""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import dataclass
+
+from hcfs.origin.errors import NotAtOrigin, OriginChanged, OriginError, OriginRefused, WrongContent
+
+
+@dataclass(slots=True)
+class Patience:
+    """Attempts that fail one after another without anything gained between them; pauses double, with jitter."""
+
+    stop: threading.Event
+    """Set when the mount ends: no pause goes on, and nothing is asked again."""
+    attempts: int = 5
+    pause_s: float = 0.2
+    failures: int = 0
+
+    def gained(self) -> None:
+        """Something came: whatever fails next is the first failure again."""
+        self.failures = 0
+
+    def after(self, error: OriginError) -> None:
+        """Wait before the next attempt; raises the error instead where there is to be none."""
+        final = isinstance(error, (NotAtOrigin, OriginChanged, OriginRefused, WrongContent))
+        self._pause(error, final=final)
+
+    def after_wrong(self, error: WrongContent) -> None:
+        """The same, for whoever begins the whole object anew."""
+        self._pause(error, final=False)
+
+    def _pause(self, error: OriginError, *, final: bool) -> None:
+        self.failures += 1
+        if final or self.failures >= self.attempts or self.stop.is_set():
+            raise error
+        pause = self.pause_s * 2 ** (self.failures - 1) * random.uniform(0.5, 1.5)  # noqa: S311  # not a secret
+        if self.stop.wait(pause):
+            raise error
