@@ -142,14 +142,13 @@ class Filesystem(RemoteFiles):
         self._refuse_virtual((parent, name))
         return super().create(parent, name, mode, flags, caller)
 
-    def opendir(self, ino: int, caller: Caller) -> Opened | Blocking[Opened]:
+    def opendir(self, ino: int, caller: Caller) -> Opened:
         if self._is_virtual(ino):
             tree = self._tree()
             parent = tree.lookup(ino, b"..") or ROOT_ID
             return Opened(self.handles.add(DirectoryHandle(ino, parent, tree.entries(ino))))
         opened = super().opendir(ino, caller)
         if ino == ROOT_ID and self.virtual is not None:
-            assert isinstance(opened, Opened)  # no origin lists the root
             self.handles.directory(opened.handle).fixed.append((NAME, self.virtual.root))
         return opened
 

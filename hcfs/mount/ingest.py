@@ -127,6 +127,7 @@ class Ingests:
             counts.last_error = str(error)
             if isinstance(error, (NotAtOrigin, OriginChanged)):
                 origin.outdated = True
+                self._core.kernel.forget_name(remote.parent, remote.name)
                 log.info("%s/%s isn't as it was listed: %s", origin.url, remote.listed.key, error)
             else:
                 log.warning("%s/%s isn't fetched: %s", origin.url, remote.listed.key, error)

@@ -33,7 +33,7 @@ def _is_special(name: bytes, ino: int) -> bool:
 class Listing(Removal):
     """All from memory, but in a namespace with an origin."""
 
-    def opendir(self, ino: int, caller: Caller) -> Opened | Blocking[Opened]:
+    def opendir(self, ino: int, caller: Caller) -> Opened:
         """Open a directory for listing: its committed names, and the caller's own versions that aren't under staging
         names."""
         who = Identity(caller)
@@ -49,6 +49,10 @@ class Listing(Removal):
     def names_in(self, directory: int) -> NameListing:
         """Begin a listing of a directory's committed names."""
         return self.store.listing(directory)
+
+    def begin_listing(self, number: int) -> Blocking[None] | None:  # noqa: ARG002  # namespaces with an origin look
+        """What has to be waited for before a directory is listed from its beginning."""
+        return None
 
     def readdir(self, number: int, start: int) -> Iterator[tuple[bytes, Entry, int]]:
         """Name, entry and position after it, from position `start` on; what was removed since is left out.

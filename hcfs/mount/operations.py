@@ -245,10 +245,12 @@ class Operations(pyfuse3.Operations):
 
     @handler
     async def opendir(self, inode: int, ctx: RequestContext) -> int:
-        return (await self._finish(self._fs.opendir(inode, _caller(ctx)))).handle
+        return self._fs.opendir(inode, _caller(ctx)).handle
 
     @handler
     async def readdir(self, fh: int, start_id: int, token: ReaddirToken) -> None:
+        if not start_id:
+            await self._finish(self._fs.begin_listing(fh))
         for name, entry, position in islice(self._fs.readdir(fh, start_id), LISTED_AT_ONCE):
             if not pyfuse3.readdir_reply(token, name, _entry(entry), position):
                 break

@@ -1,7 +1,7 @@
 """Files of namespaces with an origin: read-only, there before they are on the device, fetched by their first open.
 
 What such a name is comes from the origin's listing. Where that is too old, or there is none yet, LOOKUP, OPEN and
-OPENDIR are Blocking: the kernel holds a directory only against changes while a lookup in it waits (parallel lookups go
+READDIR are Blocking: the kernel holds a directory only against changes while a lookup in it waits (parallel lookups go
 on), and nothing is changed in these directories but by hcfs itself."""
 
 from __future__ import annotations
@@ -218,13 +218,12 @@ class RemoteFiles(Xattrs):
 
     # --- listing -----------------------------------------------------------------------------------------------------
 
-    def opendir(self, ino: int, caller: Caller) -> Opened | Blocking[Opened]:
-        """As Listing.opendir; Blocking while the origin must be listed, EIO when it can't be."""
-        origin = self.origin_of(ino)
+    def begin_listing(self, number: int) -> Blocking[None] | None:
+        """As Listing.begin_listing; Blocking while the origin must be listed, EIO when it can't be."""
+        origin = self.origin_of(self.handles.directory(number).ino)
         if origin is None or not origin.must_list(self.clock(), known=False, cached=False):
-            return super().opendir(ino, caller)
-        opendir = super().opendir
-        return self._listed_first(origin, lambda: opendir(ino, caller))
+            return None
+        return self._listed_first(origin, lambda: None)
 
     def names_in(self, directory: int) -> NameListing:
         origin = self.origin_of(directory)
@@ -293,15 +292,13 @@ class RemoteFiles(Xattrs):
     def setxattr(self, ino: int, name: bytes, value: bytes, caller: Caller) -> None:
         """As Xattrs.setxattr; ENOTEMPTY for an origin's coming, change or end in a namespace that holds files: none of
         them may come to be another kind of file than it was stored as."""
-        if not self._is_namespace(ino):
-            self.refuse_read_only(ino)
+        self._refuse_below(ino)
         with self._origin_may_change(ino, name, value):
             super().setxattr(ino, name, value, caller)
         self._note_options(ino, name)
 
     def removexattr(self, ino: int, name: bytes, caller: Caller) -> None:
-        if not self._is_namespace(ino):
-            self.refuse_read_only(ino)
+        self._refuse_below(ino)
         with self._origin_may_change(ino, name, b"none"):
             super().removexattr(ino, name, caller)
         self._note_options(ino, name)
@@ -326,12 +323,13 @@ class RemoteFiles(Xattrs):
     # --- changes are refused -----------------------------------------------------------------------------------------
 
     def setattr(self, ino: int, changes: Changes, number: int | None, caller: Caller) -> Entry | Blocking[Entry]:
-        if self._remote(ino) is not None or not self._is_namespace_of_origin(ino):
-            self.refuse_read_only(ino)
+        self._refuse_below(ino)
         return super().setattr(ino, changes, number, caller)
 
-    def _is_namespace_of_origin(self, ino: int) -> bool:
-        return bool(self.origins) and self.origins is not None and self.origins.of(ino) is not None
+    def _refuse_below(self, ino: int) -> None:
+        """EROFS for all but the namespace's own directory, whose mode, owner and options may change."""
+        if self._remote(ino) is not None or (self.origins and self.origins.of(ino) is None):
+            self.refuse_read_only(ino)
 
     def create(self, parent: int, name: bytes, mode: int, flags: int, caller: Caller) -> Created:
         self.refuse_read_only(parent)

@@ -15,6 +15,7 @@ from hcfs.origin.client import Listed
 from hcfs.origin.errors import NotAtOrigin, OriginChanged, OriginError, OriginRefused
 
 if TYPE_CHECKING:
+    from obstore import GetOptions
     from obstore.store import LocalStore, S3Store
 
 CONNECT_S = 5
@@ -56,7 +57,7 @@ class ObjectStoreClient:
     def fetch(self, listed: Listed, start: int, end: int) -> Iterator[memoryview]:
         import obstore
 
-        options: dict[str, Any] = {"range": (start, end)}
+        options: GetOptions = {"range": (start, end)}
         if listed.etag:
             options["if_match"] = listed.etag
         with self._told(listed.key):
@@ -78,11 +79,13 @@ class ObjectStoreClient:
                     opened = from_url(
                         self._url,
                         client_options={
+                            # With options of ours, the library doesn't look for this one in the environment.
+                            "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true"),
                             "connect_timeout": f"{CONNECT_S}s",
                             "read_timeout": f"{SILENCE_S}s",
                             "timeout": f"{REQUEST_S}s",
                         },
-                        retry_config={"max_retries": 0},  # type: ignore[typeddict-item]  # the others keep their values
+                        retry_config={"max_retries": 0},
                     )
                     self._store = opened  # type: ignore[assignment]  # the URL was checked to be S3's
             return self._store  # type: ignore[return-value]  # the same

@@ -1,0 +1,82 @@
+"""Clients of a mount with an origin: many openers at once, and a namespace for each test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness.cli import hcfs
+from harness.mounts import Mount
+from harness.s3 import BUCKET, S3
+from mount.actors import errno_of, load, pattern
+
+_prefixes = itertools.count()
+
+WARNINGS = (r"isn't fetched", r"can't be listed", r"quarantin")
+
+
+def namespace(mount: Mount, s3: S3, files: dict[str, bytes], *words: str, name: str = "weights") -> tuple[Path, str]:
+    """A namespace with an origin of its own that has these files; its directory and the keys' prefix."""
+    prefix = f"p{next(_prefixes)}"
+    for key, content in files.items():
+        s3.put(f"{prefix}/{key}", content)
+    hcfs("ns", "create", mount.dir, name, "--origin", f"s3://{BUCKET}/{prefix}", *words)
+    return mount.dir / name, prefix
+
+
+class Together:
+    """Calls made by as many threads at once; each answers its value or the errno that it fails with."""
+
+    def __init__(self, count: int, call: Callable[[], Any]) -> None:
+        self._barrier = threading.Barrier(count + 1)
+        self.answers: list[Any] = []
+        self._call = call
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(count)]
+        for thread in self._threads:
+            thread.start()
+        self._barrier.wait()
+
+    def _run(self) -> None:
+        self._barrier.wait()
+        try:
+            answer = self._call()
+        except OSError as error:
+            self.answers.append(errno_of(_raise, error))
+        else:
+            self.answers.append(answer)
+
+    def join(self) -> list[Any]:
+        for thread in self._threads:
+            thread.join(120)
+            assert not thread.is_alive(), "a client hangs"
+        return self.answers
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def content(seed: str, size: int = 700_001) -> bytes:
+    return pattern(f"origin {seed}", size)
+
+
+def openers(path: Path, count: int) -> Together:
+    return Together(count, lambda: load(path))
+
+
+def evict_all(mount: Mount, name: str = "weights") -> None:
+    hcfs("evict", mount.dir, name, "--all")
+
+
+def origin_status(mount: Mount, name: str = "weights") -> dict[str, Any]:
+    status = mount.status()["origins"][name]
+    assert isinstance(status, dict)
+    return status
+
+
+def state(path: Path) -> str:
+    return os.getxattr(path, "user.hcfs.state").decode()

@@ -1,0 +1,247 @@
+"""A namespace with an origin, on a real mount, against a real S3 server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness.cli import hcfs
+from harness.mounts import Mount
+from harness.s3 import ACCESS, BUCKET, S3, SECRET, Fault
+from mount.actors import RENAME_NOREPLACE, drop_pages, errno_of, eventually, load, load_direct, put, renameat2
+from mount.damage import flip
+from origin.clients import WARNINGS, content, evict_all, namespace, openers, origin_status, state
+
+FILES = {"config.json": b"{}", "llama/model.safetensors": content("model"), "llama/empty": b""}
+FRONT_ENDS = ("data_plane=on", "data_plane=off")
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_files_are_there_before_they_are_fetched(make_mount: Callable[..., Mount], s3: S3, front_end: str) -> None:
+    mount = make_mount(options=f"{front_end},lookup_grace=0")
+    weights, prefix = namespace(mount, s3, FILES)
+    found = subprocess.run(["find", weights, "-type", "f", "-printf", "%P %s %b %m\n"], capture_output=True, text=True)
+    assert sorted(found.stdout.splitlines()) == [
+        "config.json 2 0 444",
+        "llama/empty 0 0 444",
+        "llama/model.safetensors 700001 0 444",
+    ]
+    model = weights / "llama" / "model.safetensors"
+    assert state(model) == "remote"
+    assert os.getxattr(model, "user.hcfs.origin").decode() == f"s3://{BUCKET}/{prefix}/llama/model.safetensors"
+    assert errno_of(os.stat, weights / "absent") == errno_of(os.stat, weights / "llama" / "absent") == "ENOENT"
+    assert not [asked for asked in s3.asked if not asked.lists]
+    before = os.stat(model)
+    for key, expected in FILES.items():
+        assert load(weights / key) == expected
+        assert state(weights / key) == "clean"
+    after = os.stat(model)
+    assert (after.st_ino, after.st_size, after.st_mtime) == (before.st_ino, before.st_size, before.st_mtime)
+    assert mount.status()["counters"]["ingests"] == len(FILES)
+    mount.umount()
+    mount.mount()
+    s3.fresh()
+    s3.faults = lambda *_: Fault(status=503)
+    assert load(model) == FILES["llama/model.safetensors"]  # what is cached needs no origin
+    assert s3.asked == []
+
+
+def test_cp_and_tar_and_a_listing_with_what_is_evicted(
+    make_mount: Callable[..., Mount], s3: S3, tmp_path: Path
+) -> None:
+    """cp compares inode numbers before and after its open, and the first fetch comes between the two."""
+    mount = make_mount(options="lookup_grace=0")
+    weights, _ = namespace(mount, s3, {f"d{number}/f{number}": content(str(number), 9_999) for number in range(12)})
+    copies = [subprocess.Popen(["cp", "-a", weights, tmp_path / f"copy{number}"]) for number in range(3)]
+    assert [copy.wait() for copy in copies] == [0, 0, 0]
+    evict_all(mount)
+    assert sorted(os.listdir(weights)) == sorted(f"d{number}" for number in range(12))
+    assert os.listdir(weights / "d3") == ["f3"]
+    subprocess.run(["diff", "-r", weights, tmp_path / "copy1"], check=True)
+    subprocess.run(["tar", "cf", tmp_path / "tar", "-C", weights, "."], check=True)
+    assert mount.status()["counters"]["ingests"] == 24
+
+
+def test_nothing_can_be_changed_there(make_mount: Callable[..., Mount], s3: S3) -> None:
+    mount = make_mount()
+    weights, _ = namespace(mount, s3, FILES)
+    there, kv = weights / "config.json", mount.ns("kv")
+    put(kv / "chunk", b"kv")
+    for _ in ("remote", "cached"):
+        calls = {
+            "create": (os.open, weights / "new", os.O_WRONLY | os.O_CREAT),
+            "write": (os.open, there, os.O_WRONLY),
+            "truncate": (os.truncate, there, 0),
+            "unlink": (os.unlink, there),
+            "mkdir": (os.mkdir, weights / "d"),
+            "rmdir": (os.rmdir, weights / "llama"),
+            "symlink": (os.symlink, "x", weights / "s"),
+            "mknod": (os.mknod, weights / "n"),
+            "chmod": (os.chmod, there, 0o600),
+            "utime": (os.utime, there),
+            "setxattr": (os.setxattr, there, "user.mine", b"1"),
+            "link": (os.link, there, weights / "l"),
+            "rename": (os.rename, there, weights / "r"),
+        }
+        answers = {name: errno_of(*call) for name, call in calls.items()}
+        assert answers == dict.fromkeys(calls, "EROFS")
+        assert errno_of(os.rename, there, kv / "r") == errno_of(os.rename, kv / "chunk", weights / "c") == "EXDEV"
+        assert errno_of(renameat2, kv / "chunk", weights / "c", RENAME_NOREPLACE) == "EXDEV"
+        assert errno_of(os.link, there, kv / "l") == errno_of(os.link, kv / "chunk", weights / "l") == "EXDEV"
+        load(there)
+    assert os.listdir(kv) == ["chunk"]
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_one_fetch_for_all(make_mount: Callable[..., Mount], s3: S3, front_end: str) -> None:
+    mount = make_mount(options=f"{front_end},lookup_grace=0")
+    weights, prefix = namespace(mount, s3, FILES)
+    model = weights / "llama" / "model.safetensors"
+    for _ in range(3):
+        s3.fresh()
+        assert openers(model, 64).join() == [FILES["llama/model.safetensors"]] * 64
+        assert len(s3.gets(f"{prefix}/llama/model.safetensors")) == 1
+        evict_all(mount)
+        assert state(model) == "remote"
+    assert mount.status()["counters"]["ingests"] == 3
+
+
+def test_an_error_reaches_everybody_and_is_not_kept(make_mount: Callable[..., Mount], s3: S3) -> None:
+    mount = make_mount(allow_warnings=WARNINGS)
+    weights, prefix = namespace(mount, s3, FILES)
+    model = weights / "llama" / "model.safetensors"
+    os.stat(model)
+    s3.faults = lambda *_: Fault(status=503)
+    assert openers(model, 24).join() == ["EIO"] * 24
+    named = [line for line in mount.log_lines() if f"{prefix}/llama/model.safetensors isn't fetched" in line]
+    assert len(named) == 1
+    assert "503" in named[0]
+    assert origin_status(mount)["failures"] == 1
+    s3.faults = lambda *_: None
+    assert load(model) == FILES["llama/model.safetensors"]
+
+
+def test_an_origin_that_cannot_be_listed_makes_nothing_absent(make_mount: Callable[..., Mount], s3: S3) -> None:
+    mount = make_mount(allow_warnings=WARNINGS)
+    s3.faults = lambda *_: Fault(status=500)
+    weights, _ = namespace(mount, s3, FILES)
+    assert errno_of(os.stat, weights / "config.json") == errno_of(os.listdir, weights) == "EIO"
+    s3.faults = lambda *_: None
+    assert load(weights / "config.json") == b"{}"
+
+
+def test_wrong_bytes_are_fetched_again_or_refused(make_mount: Callable[..., Mount], s3: S3) -> None:
+    mount = make_mount(allow_warnings=WARNINGS)
+    weights, _ = namespace(mount, s3, FILES)
+    model = weights / "llama" / "model.safetensors"
+    os.stat(model)
+    s3.faults = lambda *_: Fault(flip=500_000)
+    assert errno_of(load, model) == "EIO"
+    assert mount.status()["objects"] == mount.status()["staged_objects"] == 0
+    s3.fresh()
+    s3.faults = lambda asked, number: Fault(flip=500_000) if number == 0 and not asked.lists else None
+    assert load_direct(model) == FILES["llama/model.safetensors"]
+
+
+def test_removed_at_the_origin_since_it_was_listed(make_mount: Callable[..., Mount], s3: S3) -> None:
+    mount = make_mount()
+    weights, prefix = namespace(mount, s3, FILES)
+    assert os.stat(weights / "config.json").st_size == 2
+    s3.delete(f"{prefix}/config.json")
+    assert errno_of(load, weights / "config.json") == "ENOENT"
+    eventually(lambda: errno_of(os.stat, weights / "config.json") == "ENOENT", "the kernel is told")
+    s3.put(f"{prefix}/llama/model.safetensors", b"replaced")
+    assert load(weights / "llama" / "model.safetensors") == b"replaced"
+
+
+def test_what_is_cached_counts_for_ever_or_for_so_long(make_mount: Callable[..., Mount], s3: S3) -> None:
+    mount = make_mount(options="lookup_grace=0")
+    fixed, fixed_prefix = namespace(mount, s3, FILES, name="fixed")
+    fresh, fresh_prefix = namespace(mount, s3, FILES, "--origin-changes", "revalidate=0", name="fresh")
+    for directory in (fixed, fresh):
+        assert load(directory / "config.json") == b"{}"
+    for prefix in (fixed_prefix, fresh_prefix):
+        s3.put(f"{prefix}/config.json", b"[1]")
+    assert load(fixed / "config.json") == b"{}"
+    assert load(fresh / "config.json") == b"[1]"
+    evict_all(mount, "fixed")
+    assert load(fixed / "config.json") == b"[1]"
+    with open(fresh / "config.json", "rb") as held:
+        s3.delete(f"{fresh_prefix}/config.json")
+        s3.delete(f"{fresh_prefix}/llama/empty")
+        s3.delete(f"{fresh_prefix}/llama/model.safetensors")
+        assert errno_of(load, fresh / "config.json") == "ENOENT"
+        assert os.listdir(fresh) == []
+        assert held.read() == b"[1]"
+    assert load(fixed / "config.json") == b"[1]"
+    mount.umount()
+    mount.mount()
+    assert load(fixed / "config.json") == b"[1]"
+    s3.put(f"{fresh_prefix}/config.json", b"2")
+    assert load(fresh / "config.json") == b"2"
+
+
+@pytest.mark.parametrize("words", [(), ("--verify", "open")], ids=["read", "open"])
+def test_a_quarantined_object_is_fetched_again(
+    make_mount: Callable[..., Mount], s3: S3, words: tuple[str, ...]
+) -> None:
+    mount = make_mount(allow_warnings=WARNINGS)
+    weights, _ = namespace(mount, s3, FILES, *words)
+    model, expected = weights / "llama" / "model.safetensors", FILES["llama/model.safetensors"]
+    assert load(model) == expected
+    flip(mount.source, expected, 300_000)
+    drop_pages(model)
+    if not words:
+        assert errno_of(load_direct, model) == "EIO"
+    assert load_direct(model) == load(model) == expected
+    assert mount.status()["quarantined_objects"] == 1
+    assert mount.status()["counters"]["ingests"] == 2
+
+
+def test_a_directory_as_origin(make_mount: Callable[..., Mount], tmp_path: Path) -> None:
+    source = tmp_path / "a hub"
+    (source / "snapshots").mkdir(parents=True)
+    (source / "blob").write_bytes(content("blob"))
+    (source / "snapshots" / "model.safetensors").symlink_to("../blob")
+    mount = make_mount(allow_warnings=WARNINGS)
+    hcfs("ns", "create", mount.dir, "plain", "--origin", source)
+    hcfs("ns", "create", mount.dir, "url", "--origin", f"file://{source}".replace(" ", "%20"))
+    for name in ("plain", "url"):
+        assert load(mount.dir / name / "snapshots" / "model.safetensors") == content("blob")
+        subprocess.run(["diff", "-r", source, mount.dir / name], check=True)
+    (source / "later").write_bytes(b"later")
+    shutil.move(source, tmp_path / "moved")
+    assert load(mount.dir / "plain" / "blob") == content("blob")
+    assert errno_of(os.stat, mount.dir / "plain" / "later") in ("ENOENT", "EIO")
+    evict_all(mount, "url")
+
+
+def test_quotas_and_room(make_mount: Callable[..., Mount], s3: S3) -> None:
+    """Files beyond the quota push others of the namespace out; one that is larger than it is refused with EDQUOT."""
+    mount = make_mount(size="64M", options="lookup_grace=0", allow_warnings=WARNINGS)
+    files = {f"{number}": content(f"quota {number}", 1 << 20) for number in range(5)} | {"big": content("b", 5 << 20)}
+    weights, _ = namespace(mount, s3, files, "--quota", "3M")
+    for number in range(5):
+        assert load(weights / f"{number}") == files[f"{number}"]
+    assert mount.status()["namespaces"]["weights"]["used_bytes"] <= 3 << 20
+    assert errno_of(load, weights / "big") == "EDQUOT"
+    assert mount.status()["staged_objects"] == 0
+
+
+def test_no_secret_is_said_anywhere(make_mount: Callable[..., Mount], s3: S3) -> None:
+    mount = make_mount(allow_warnings=WARNINGS)
+    weights, _ = namespace(mount, s3, FILES)
+    os.stat(weights / "config.json")
+    for status in (403, 400, 503):
+        s3.faults = lambda *_, status=status: Fault(status=status)
+        assert errno_of(load, weights / "config.json") == "EIO"
+    said = mount.log.read_text() + (mount.dir / ".hcfs" / "status.json").read_text()
+    said += (mount.dir / ".hcfs" / "config.json").read_text() + (mount.dir / ".hcfs" / "metrics").read_text()
+    assert "isn't fetched" in said
+    for secret in (SECRET, ACCESS):
+        assert secret not in said
+    assert any("Credential=" + ACCESS in str(asked.headers) for asked in s3.asked)  # they are in use

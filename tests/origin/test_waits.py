@@ -1,0 +1,88 @@
+"""While an origin is slow, cut off or gone: who waits, who doesn't, and what is there afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+import pytest
+from harness.mounts import Mount
+from harness.s3 import S3, Fault
+from mount.actors import errno_of, eventually, load, put
+from origin.clients import WARNINGS, Together, content, namespace, openers, origin_status, state
+
+FILES = {"config.json": b"{}", "model": content("model", 3_000_001)}
+
+
+@pytest.mark.parametrize("front_end", ["data_plane=on", "data_plane=off"])
+def test_others_are_not_held_up(make_mount: Callable[..., Mount], s3: S3, front_end: str) -> None:
+    """More openers and lookups wait than there are threads for anything else; KV is stored, read, renamed and closed
+    meanwhile, and the other names of the same directories are answered."""
+    mount = make_mount(options=front_end)
+    weights, _ = namespace(mount, s3, FILES | {"other": b"other"})
+    assert load(weights / "other") == b"other"
+    stuck, _ = namespace(mount, s3, FILES, name="stuck")
+    hold = threading.Event()
+    s3.faults = lambda asked, _: Fault(hold=hold) if asked.lists or asked.path.endswith("/model") else None
+    try:
+        opening = openers(weights / "model", 20)
+        looking = Together(20, lambda: os.stat(stuck / "config.json").st_size)
+        eventually(lambda: origin_status(mount)["ingesting"], "the fetch has begun")
+        kv = mount.ns("kv")
+        for number in range(20):
+            put(kv / f"{number}", content(f"kv {number}", 50_000))
+            assert load(kv / f"{number}") == content(f"kv {number}", 50_000)
+        assert len(os.listdir(kv)) == 20
+        assert load(weights / "other") == b"other"
+        assert load(weights / "config.json") == b"{}"
+        assert os.stat(weights / "model").st_size == len(FILES["model"])
+        assert origin_status(mount)["ingesting"][0]["size"] == len(FILES["model"])
+        assert opening.answers == looking.answers == []
+    finally:
+        hold.set()
+    assert opening.join() == [FILES["model"]] * 20
+    assert looking.join() == [2] * 20
+
+
+@pytest.mark.parametrize("killed", ["daemon", "origin"])
+def test_half_a_download_is_no_file(make_mount: Callable[..., Mount], s3: S3, killed: str) -> None:
+    """ComfyUI#6744: killed at 50 %, the name leads to nothing on the device, and a retry ends equal to the origin."""
+    mount = make_mount(allow_warnings=WARNINGS)
+    weights, _ = namespace(mount, s3, FILES)
+    os.stat(weights / "model")
+    s3.faults = lambda asked, _: None if asked.lists else Fault(slow=0.2)
+    opening = openers(weights / "model", 3)
+    eventually(lambda: any(each["bytes"] >= 1 << 20 for each in origin_status(mount)["ingesting"]), "half has come")
+    if killed == "daemon":
+        mount.kill(signal.SIGKILL)
+        assert set(opening.join()) <= {"ENOTCONN", "ECONNABORTED"}
+        s3.fresh()
+        mount.mount()
+    else:
+        s3.faults = lambda *_: Fault(status=503, cut_after=0)
+        s3.cut()
+        assert opening.join() == ["EIO"] * 3
+        s3.fresh()
+    assert mount.status()["objects"] == mount.status()["staged_objects"] == 0
+    assert mount.status()["used_bytes"] == mount.status()["staged_bytes"] == 0
+    assert state(weights / "model") == "remote"
+    assert load(weights / "model") == FILES["model"]
+
+
+def test_an_unmount_lets_waiters_go(make_mount: Callable[..., Mount], s3: S3) -> None:
+    mount = make_mount()
+    weights, _ = namespace(mount, s3, FILES)
+    os.stat(weights / "model")
+    s3.faults = lambda asked, _: None if asked.lists else Fault(slow=0.2)
+    opening = openers(weights / "model", 3)
+    eventually(lambda: origin_status(mount)["ingesting"], "the fetch has begun")
+    daemon = mount.pid
+    os.kill(daemon, signal.SIGTERM)
+    assert set(opening.join()) <= {"EIO", "ENOTCONN", "ECONNABORTED"}
+    eventually(lambda: not os.path.exists(f"/proc/{daemon}"), "the daemon has ended")
+    s3.fresh()
+    mount.mount()
+    assert mount.status()["staged_objects"] == 0
+    assert errno_of(load, weights / "model") == "ok"
