@@ -34,6 +34,16 @@ OPEN_TRIES = 4
 """An object that is evicted, or found damaged, between its fetch and its open is fetched again."""
 
 
+class RemoteHandle(ObjectHandle):
+    """An object of an origin. What it was listed as is kept for the kernel's questions, whatever is listed by now."""
+
+    __slots__ = ("_remote",)
+
+    def __init__(self, pin: Pin, remote: Remote) -> None:
+        super().__init__(pin)
+        self._remote = remote
+
+
 class RemoteFiles(Xattrs):
     """Between the other operations and the virtual tree. Without an origin anywhere, each call costs one look at a
     name."""
@@ -172,7 +182,7 @@ class RemoteFiles(Xattrs):
         if isinstance(pin, Pin):
             self.cache.used(pin.oid)
             if not self.verifies_at_open(pin.oid):
-                return Opened(self.handles.add(ObjectHandle(pin)))
+                return Opened(self.handles.add(RemoteHandle(pin, remote)))
             pin.release()
         return Blocking(lambda: self._open_remote(origin, remote), origin=True)
 
@@ -198,7 +208,7 @@ class RemoteFiles(Xattrs):
                     self.origins.list_now(origin)
                 continue
             self.cache.used(found.oid)
-            handle = ObjectHandle(found)
+            handle = RemoteHandle(found, remote)
             if not self.verifies_at_open(found.oid):
                 return Opened(self.handles.add(handle))
             try:

@@ -52,13 +52,13 @@ def test_options_belong_to_namespaces_only(rig: Rig) -> None:
 
 
 def test_a_namespace_that_needs_a_later_version_is_not_mounted(rig: Rig) -> None:
-    rig.store.set_xattr(rig.namespace("weights"), b"hcfs.origin", b"s3://bucket")
+    rig.store.set_xattr(rig.namespace("weights"), b"hcfs.origin", b"tape://reel")
     with pytest.raises(UsageError) as caught:
         rig.remount()
     assert str(caught.value) == (
         "namespace 'weights' needs a later version of hcfs: it has an option that this one doesn't support "
-        "(origin=s3://bucket can't be set: origins are not supported by this version of hcfs, every namespace is local "
-        "only; leave it out or give none)"
+        "(origin=tape://reel can't be set: it is none of those that this version of hcfs reads; give "
+        "s3://BUCKET/PREFIX, file:///DIRECTORY or /DIRECTORY)"
     )
     rig.store.remove_xattr(rig.namespace("weights"), b"hcfs.origin")
 

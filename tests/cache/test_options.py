@@ -50,13 +50,23 @@ REFUSED = {
         "salt_quota",
         "9999999999T",
     ): "salt_quota=9999999999T can't be set: it isn't a size; give one such as 64M or 1G, or none",
-    ("origin", "s3://b"): "origin=s3://b can't be set: origins are not supported by this version of hcfs, every "
-    "namespace is local only; leave it out or give none",
-    ("write_policy", "write-back"): "write_policy=write-back can't be set: write policies need an origin, and origins "
-    "are not supported by this version of hcfs; leave it out or give none",
+    ("origin", "s3://"): "origin=s3:// can't be set: it names no bucket; give s3://BUCKET/PREFIX, file:///DIRECTORY or "
+    "/DIRECTORY",
+    ("origin", "models"): "origin=models can't be set: it is none of those that this version of hcfs reads; give "
+    "s3://BUCKET/PREFIX, file:///DIRECTORY or /DIRECTORY",
+    (
+        "origin",
+        "s3://me:word@b/x",
+    ): "origin=s3://me:word@b/x can't be set: credentials aren't part of it: they come "
+    "from the daemon's environment; give s3://BUCKET/PREFIX, file:///DIRECTORY or /DIRECTORY",
+    ("origin_changes", "revalidate=-1"): "origin_changes=revalidate=-1 can't be set: give immutable, or "
+    "revalidate=SECONDS with at most 2592000",
+    ("origin_check", "sha1"): "origin_check=sha1 can't be set: there is no such value; give etag or length",
+    ("write_policy", "write-back"): "write_policy=write-back can't be set: this version of hcfs writes to no origin; "
+    "give read-only",
     ("verify", "always"): "verify=always can't be set: there is no such value; give read or open",
     ("colour", "blue"): "colour=blue can't be set: there is no such option; give one of staging_patterns, verify, "
-    "quota, salt_quota, origin, write_policy",
+    "quota, salt_quota, origin, origin_changes, origin_check, write_policy",
     ("staging_patterns", ""): "staging_patterns= can't be set: one of the patterns is empty; separate patterns with "
     "single commas, as in *.tmp,*.incomplete",
     ("staging_patterns", "*.tmp,,"): "staging_patterns=*.tmp,, can't be set: one of the patterns is empty; separate "
@@ -68,6 +78,18 @@ REFUSED = {
     ("staging_patterns", "*.lock"): "staging_patterns=*.lock can't be set: '*.lock' is for lock files, which are never "
     "staged; give patterns of temporary names, as in *.tmp,*.incomplete",
 }
+
+
+def test_an_origin_and_what_is_said_of_it() -> None:
+    origin = {b"hcfs.origin": b"s3://bucket/models"}
+    options = parse(origin)
+    assert (options.origin, options.origin_changes, options.revalidate_s) == ("s3://bucket/models", "immutable", None)
+    assert (options.origin_check, options.write_policy) == ("etag", "read-only")
+    options = parse(origin | {b"hcfs.origin_changes": b"revalidate=60", b"hcfs.origin_check": b"length"})
+    assert (options.origin_changes, options.revalidate_s, options.origin_check) == ("revalidate=60", 60.0, "length")
+    assert parse({b"hcfs.origin_changes": b"revalidate=60"}) == NamespaceOptions()  # left over, and without effect
+    assert checked("origin_changes", "revalidate=060") == "revalidate=60"
+    assert checked("origin_changes", "immutable") is checked("write_policy", "read-only") is None
 
 
 @pytest.mark.parametrize(("option", "value"), REFUSED)

@@ -106,8 +106,10 @@ def test_a_namespace_made_by_mkdir_is_one(shared_mount: Mount, kv: Path) -> None
     [
         (["--quota", "1Q"], "is not a size"),
         (["--salt-quota", "-1"], "is not a size"),
-        (["--origin", "https://x.example/"], "not supported"),
-        (["--write-policy", "write-back"], "not supported"),
+        (["--origin", "https://x.example/"], "none of those that this version"),
+        (["--write-policy", "write-back"], "writes to no origin"),
+        (["--origin", "s3://key:word@bucket/x"], "credentials aren't part of it"),
+        (["--origin-changes", "sometimes"], "revalidate=SECONDS"),
         (["--verify", "never"], "read or open"),
         (["--staging-patterns", "*"], "every name"),
         (["--staging-patterns", "a/b"], "'a/b'"),

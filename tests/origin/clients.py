@@ -9,23 +9,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.cli import hcfs
 from harness.mounts import Mount
 from harness.s3 import BUCKET, S3
 from mount.actors import errno_of, load, pattern
+
+from hcfs.mount.client import administer
 
 _prefixes = itertools.count()
 
 WARNINGS = (r"isn't fetched", r"can't be listed", r"quarantin")
 
 
-def namespace(mount: Mount, s3: S3, files: dict[str, bytes], *words: str, name: str = "weights") -> tuple[Path, str]:
+def namespace(
+    mount: Mount, s3: S3, files: dict[str, bytes], *, name: str | None = None, **options: str
+) -> tuple[Path, str]:
     """A namespace with an origin of its own that has these files; its directory and the keys' prefix."""
     prefix = f"p{next(_prefixes)}"
-    for key, content in files.items():
-        s3.put(f"{prefix}/{key}", content)
-    hcfs("ns", "create", mount.dir, name, "--origin", f"s3://{BUCKET}/{prefix}", *words)
-    return mount.dir / name, prefix
+    for key, value in files.items():
+        s3.put(f"{prefix}/{key}", value)
+    path = mount.dir / (name or f"weights-{prefix}")
+    path.mkdir()
+    for option, text in {"origin": f"s3://{BUCKET}/{prefix}", **options}.items():
+        os.setxattr(path, f"user.hcfs.{option}", text.encode())
+    return path, prefix
 
 
 class Together:
@@ -68,12 +74,12 @@ def openers(path: Path, count: int) -> Together:
     return Together(count, lambda: load(path))
 
 
-def evict_all(mount: Mount, name: str = "weights") -> None:
-    hcfs("evict", mount.dir, name, "--all")
+def evict_all(mount: Mount, directory: Path) -> None:
+    administer(str(mount.dir), "evict", namespace=directory.name)
 
 
-def origin_status(mount: Mount, name: str = "weights") -> dict[str, Any]:
-    status = mount.status()["origins"][name]
+def origin_status(mount: Mount, directory: Path) -> dict[str, Any]:
+    status = mount.status()["origins"][directory.name]
     assert isinstance(status, dict)
     return status
 

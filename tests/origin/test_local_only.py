@@ -34,7 +34,7 @@ def work_on_kv(mount: Mount, kv: Path) -> None:
     drop_pages(kv / "2")
     assert errno_of(load_direct, kv / "2") == "EIO"
     hcfs("scrub", mount.dir, check=False)
-    evict_all(mount, kv.name)
+    evict_all(mount, kv)
     put(kv / "after", b"after")
     os.unlink(kv / "after")
 
@@ -46,7 +46,7 @@ def test_no_request_for_kv_beside_a_namespace_with_an_origin(make_mount: Callabl
     s3.fresh()
     work_on_kv(mount, mount.ns("kv"))
     assert s3.asked == []
-    evict_all(mount)
+    evict_all(mount, weights)
     assert load(weights / "model") == b"model"
     assert [(asked.method, asked.path) for asked in s3.asked if not asked.lists] == [
         ("GET", f"/{BUCKET}/{prefix}/model")
@@ -58,8 +58,8 @@ def test_a_mount_without_origins_loads_no_network_library(make_mount: Callable[.
     mount = make_mount(options="lookup_grace=0", allow_warnings=(*WARNINGS, r"scrub"))
     work_on_kv(mount, mount.ns("kv"))
     assert "obstore" not in loaded_libraries(mount.pid)
-    namespace(mount, s3, {"model": b"model"})
-    assert load(mount.dir / "weights" / "model") == b"model"
+    weights, _ = namespace(mount, s3, {"model": b"model"})
+    assert load(weights / "model") == b"model"
     assert "obstore" in loaded_libraries(mount.pid)
 
 
@@ -88,7 +88,7 @@ def test_an_origin_comes_and_goes_only_in_an_empty_namespace(make_mount: Callabl
     assert load(kv / "x") == b"x"
     assert hcfs("ns", "set", mount.dir, "kv", "--origin", "none", check=False).returncode == 1
     assert errno_of(os.removexattr, kv, "user.hcfs.origin") == "ENOTEMPTY"
-    evict_all(mount, "kv")
+    evict_all(mount, kv)
     hcfs("ns", "set", mount.dir, "kv", "--origin", "none")
     assert mount.status()["namespaces"]["kv"]["local_only"] is True
     put(kv / "chunk", b"chunk")

@@ -14,15 +14,15 @@ from harness.mounts import Mount
 from harness.s3 import ACCESS, BUCKET, S3, SECRET, Fault
 from mount.actors import RENAME_NOREPLACE, drop_pages, errno_of, eventually, load, load_direct, put, renameat2
 from mount.damage import flip
-from origin.clients import WARNINGS, content, evict_all, namespace, openers, origin_status, state
+from origin.clients import content, evict_all, namespace, openers, origin_status, state
 
 FILES = {"config.json": b"{}", "llama/model.safetensors": content("model"), "llama/empty": b""}
 FRONT_ENDS = ("data_plane=on", "data_plane=off")
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
-def test_files_are_there_before_they_are_fetched(make_mount: Callable[..., Mount], s3: S3, front_end: str) -> None:
-    mount = make_mount(options=f"{front_end},lookup_grace=0")
+def test_files_are_there_before_they_are_fetched(shared_mounts: Callable[[str], Mount], s3: S3, front_end: str) -> None:
+    mount = shared_mounts(front_end)
     weights, prefix = namespace(mount, s3, FILES)
     found = subprocess.run(["find", weights, "-type", "f", "-printf", "%P %s %b %m\n"], capture_output=True, text=True)
     assert sorted(found.stdout.splitlines()) == [
@@ -41,7 +41,7 @@ def test_files_are_there_before_they_are_fetched(make_mount: Callable[..., Mount
         assert state(weights / key) == "clean"
     after = os.stat(model)
     assert (after.st_ino, after.st_size, after.st_mtime) == (before.st_ino, before.st_size, before.st_mtime)
-    assert mount.status()["counters"]["ingests"] == len(FILES)
+    assert origin_status(mount, weights)["ingests"] == len(FILES)
     mount.umount()
     mount.mount()
     s3.fresh()
@@ -50,24 +50,22 @@ def test_files_are_there_before_they_are_fetched(make_mount: Callable[..., Mount
     assert s3.asked == []
 
 
-def test_cp_and_tar_and_a_listing_with_what_is_evicted(
-    make_mount: Callable[..., Mount], s3: S3, tmp_path: Path
-) -> None:
+def test_cp_and_tar_and_a_listing_with_what_is_evicted(shared: Mount, s3: S3, tmp_path: Path) -> None:
     """cp compares inode numbers before and after its open, and the first fetch comes between the two."""
-    mount = make_mount(options="lookup_grace=0")
+    mount = shared
     weights, _ = namespace(mount, s3, {f"d{number}/f{number}": content(str(number), 9_999) for number in range(12)})
     copies = [subprocess.Popen(["cp", "-a", weights, tmp_path / f"copy{number}"]) for number in range(3)]
     assert [copy.wait() for copy in copies] == [0, 0, 0]
-    evict_all(mount)
+    evict_all(mount, weights)
     assert sorted(os.listdir(weights)) == sorted(f"d{number}" for number in range(12))
     assert os.listdir(weights / "d3") == ["f3"]
     subprocess.run(["diff", "-r", weights, tmp_path / "copy1"], check=True)
     subprocess.run(["tar", "cf", tmp_path / "tar", "-C", weights, "."], check=True)
-    assert mount.status()["counters"]["ingests"] == 24
+    assert origin_status(mount, weights)["ingests"] == 24
 
 
-def test_nothing_can_be_changed_there(make_mount: Callable[..., Mount], s3: S3) -> None:
-    mount = make_mount()
+def test_nothing_can_be_changed_there(shared: Mount, s3: S3) -> None:
+    mount = shared
     weights, _ = namespace(mount, s3, FILES)
     there, kv = weights / "config.json", mount.ns("kv")
     put(kv / "chunk", b"kv")
@@ -97,21 +95,21 @@ def test_nothing_can_be_changed_there(make_mount: Callable[..., Mount], s3: S3) 
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
-def test_one_fetch_for_all(make_mount: Callable[..., Mount], s3: S3, front_end: str) -> None:
-    mount = make_mount(options=f"{front_end},lookup_grace=0")
+def test_one_fetch_for_all(shared_mounts: Callable[[str], Mount], s3: S3, front_end: str) -> None:
+    mount = shared_mounts(front_end)
     weights, prefix = namespace(mount, s3, FILES)
     model = weights / "llama" / "model.safetensors"
     for _ in range(3):
         s3.fresh()
         assert openers(model, 64).join() == [FILES["llama/model.safetensors"]] * 64
         assert len(s3.gets(f"{prefix}/llama/model.safetensors")) == 1
-        evict_all(mount)
+        evict_all(mount, weights)
         assert state(model) == "remote"
-    assert mount.status()["counters"]["ingests"] == 3
+    assert origin_status(mount, weights)["ingests"] == 3
 
 
-def test_an_error_reaches_everybody_and_is_not_kept(make_mount: Callable[..., Mount], s3: S3) -> None:
-    mount = make_mount(allow_warnings=WARNINGS)
+def test_an_error_reaches_everybody_and_is_not_kept(shared: Mount, s3: S3) -> None:
+    mount = shared
     weights, prefix = namespace(mount, s3, FILES)
     model = weights / "llama" / "model.safetensors"
     os.stat(model)
@@ -120,13 +118,14 @@ def test_an_error_reaches_everybody_and_is_not_kept(make_mount: Callable[..., Mo
     named = [line for line in mount.log_lines() if f"{prefix}/llama/model.safetensors isn't fetched" in line]
     assert len(named) == 1
     assert "503" in named[0]
-    assert origin_status(mount)["failures"] == 1
+    assert origin_status(mount, weights)["failures"] == 1
+    assert "503" in origin_status(mount, weights)["last_error"]
     s3.faults = lambda *_: None
     assert load(model) == FILES["llama/model.safetensors"]
 
 
-def test_an_origin_that_cannot_be_listed_makes_nothing_absent(make_mount: Callable[..., Mount], s3: S3) -> None:
-    mount = make_mount(allow_warnings=WARNINGS)
+def test_an_origin_that_cannot_be_listed_makes_nothing_absent(shared: Mount, s3: S3) -> None:
+    mount = shared
     s3.faults = lambda *_: Fault(status=500)
     weights, _ = namespace(mount, s3, FILES)
     assert errno_of(os.stat, weights / "config.json") == errno_of(os.listdir, weights) == "EIO"
@@ -134,21 +133,23 @@ def test_an_origin_that_cannot_be_listed_makes_nothing_absent(make_mount: Callab
     assert load(weights / "config.json") == b"{}"
 
 
-def test_wrong_bytes_are_fetched_again_or_refused(make_mount: Callable[..., Mount], s3: S3) -> None:
-    mount = make_mount(allow_warnings=WARNINGS)
+def test_wrong_bytes_are_fetched_again_or_refused(shared: Mount, s3: S3) -> None:
+    mount = shared
     weights, _ = namespace(mount, s3, FILES)
     model = weights / "llama" / "model.safetensors"
     os.stat(model)
     s3.faults = lambda *_: Fault(flip=500_000)
     assert errno_of(load, model) == "EIO"
-    assert mount.status()["objects"] == mount.status()["staged_objects"] == 0
+    usage = mount.status()["namespaces"][weights.name]
+    assert usage["objects"] == usage["staged_bytes"] == 0
+    assert mount.status()["staged_objects"] == 0
     s3.fresh()
     s3.faults = lambda asked, number: Fault(flip=500_000) if number == 0 and not asked.lists else None
     assert load_direct(model) == FILES["llama/model.safetensors"]
 
 
-def test_removed_at_the_origin_since_it_was_listed(make_mount: Callable[..., Mount], s3: S3) -> None:
-    mount = make_mount()
+def test_removed_at_the_origin_since_it_was_listed(shared: Mount, s3: S3) -> None:
+    mount = shared
     weights, prefix = namespace(mount, s3, FILES)
     assert os.stat(weights / "config.json").st_size == 2
     s3.delete(f"{prefix}/config.json")
@@ -158,17 +159,17 @@ def test_removed_at_the_origin_since_it_was_listed(make_mount: Callable[..., Mou
     assert load(weights / "llama" / "model.safetensors") == b"replaced"
 
 
-def test_what_is_cached_counts_for_ever_or_for_so_long(make_mount: Callable[..., Mount], s3: S3) -> None:
-    mount = make_mount(options="lookup_grace=0")
+def test_what_is_cached_counts_for_ever_or_for_so_long(shared: Mount, s3: S3) -> None:
+    mount = shared
     fixed, fixed_prefix = namespace(mount, s3, FILES, name="fixed")
-    fresh, fresh_prefix = namespace(mount, s3, FILES, "--origin-changes", "revalidate=0", name="fresh")
+    fresh, fresh_prefix = namespace(mount, s3, FILES, origin_changes="revalidate=0", name="fresh")
     for directory in (fixed, fresh):
         assert load(directory / "config.json") == b"{}"
     for prefix in (fixed_prefix, fresh_prefix):
         s3.put(f"{prefix}/config.json", b"[1]")
     assert load(fixed / "config.json") == b"{}"
     assert load(fresh / "config.json") == b"[1]"
-    evict_all(mount, "fixed")
+    evict_all(mount, fixed)
     assert load(fixed / "config.json") == b"[1]"
     with open(fresh / "config.json", "rb") as held:
         s3.delete(f"{fresh_prefix}/config.json")
@@ -185,29 +186,27 @@ def test_what_is_cached_counts_for_ever_or_for_so_long(make_mount: Callable[...,
     assert load(fresh / "config.json") == b"2"
 
 
-@pytest.mark.parametrize("words", [(), ("--verify", "open")], ids=["read", "open"])
-def test_a_quarantined_object_is_fetched_again(
-    make_mount: Callable[..., Mount], s3: S3, words: tuple[str, ...]
-) -> None:
-    mount = make_mount(allow_warnings=WARNINGS)
-    weights, _ = namespace(mount, s3, FILES, *words)
-    model, expected = weights / "llama" / "model.safetensors", FILES["llama/model.safetensors"]
+@pytest.mark.parametrize("verify", ["read", "open"])
+def test_a_quarantined_object_is_fetched_again(shared: Mount, s3: S3, verify: str) -> None:
+    mount = shared
+    expected = content(f"quarantined {verify}")
+    weights, _ = namespace(mount, s3, {"model": expected}, verify=verify)
+    model = weights / "model"
     assert load(model) == expected
     flip(mount.source, expected, 300_000)
     drop_pages(model)
-    if not words:
+    if verify == "read":
         assert errno_of(load_direct, model) == "EIO"
     assert load_direct(model) == load(model) == expected
-    assert mount.status()["quarantined_objects"] == 1
-    assert mount.status()["counters"]["ingests"] == 2
+    assert origin_status(mount, weights)["ingests"] == 2
 
 
-def test_a_directory_as_origin(make_mount: Callable[..., Mount], tmp_path: Path) -> None:
+def test_a_directory_as_origin(shared: Mount, tmp_path: Path) -> None:
     source = tmp_path / "a hub"
     (source / "snapshots").mkdir(parents=True)
     (source / "blob").write_bytes(content("blob"))
     (source / "snapshots" / "model.safetensors").symlink_to("../blob")
-    mount = make_mount(allow_warnings=WARNINGS)
+    mount = shared
     hcfs("ns", "create", mount.dir, "plain", "--origin", source)
     hcfs("ns", "create", mount.dir, "url", "--origin", f"file://{source}".replace(" ", "%20"))
     for name in ("plain", "url"):
@@ -217,28 +216,28 @@ def test_a_directory_as_origin(make_mount: Callable[..., Mount], tmp_path: Path)
     shutil.move(source, tmp_path / "moved")
     assert load(mount.dir / "plain" / "blob") == content("blob")
     assert errno_of(os.stat, mount.dir / "plain" / "later") in ("ENOENT", "EIO")
-    evict_all(mount, "url")
+    evict_all(mount, mount.dir / "url")
 
 
-def test_quotas_and_room(make_mount: Callable[..., Mount], s3: S3) -> None:
+def test_quotas_and_room(shared: Mount, s3: S3) -> None:
     """Files beyond the quota push others of the namespace out; one that is larger than it is refused with EDQUOT."""
-    mount = make_mount(size="64M", options="lookup_grace=0", allow_warnings=WARNINGS)
+    mount = shared
     files = {f"{number}": content(f"quota {number}", 1 << 20) for number in range(5)} | {"big": content("b", 5 << 20)}
-    weights, _ = namespace(mount, s3, files, "--quota", "3M")
+    weights, _ = namespace(mount, s3, files, quota="3M")
     for number in range(5):
         assert load(weights / f"{number}") == files[f"{number}"]
-    assert mount.status()["namespaces"]["weights"]["used_bytes"] <= 3 << 20
+    assert mount.status()["namespaces"][weights.name]["used_bytes"] <= 3 << 20
     assert errno_of(load, weights / "big") == "EDQUOT"
     assert mount.status()["staged_objects"] == 0
 
 
-def test_no_secret_is_said_anywhere(make_mount: Callable[..., Mount], s3: S3) -> None:
-    mount = make_mount(allow_warnings=WARNINGS)
+def test_no_secret_is_said_anywhere(shared: Mount, s3: S3) -> None:
+    mount = shared
     weights, _ = namespace(mount, s3, FILES)
     os.stat(weights / "config.json")
-    for status in (403, 400, 503):
-        s3.faults = lambda *_, status=status: Fault(status=status)
-        assert errno_of(load, weights / "config.json") == "EIO"
+    s3.faults = lambda *_: Fault(status=403)
+    assert errno_of(load, weights / "config.json") == "EIO"
+    assert errno_of(os.listdir, namespace(mount, s3, FILES)[0]) == "EIO"
     said = mount.log.read_text() + (mount.dir / ".hcfs" / "status.json").read_text()
     said += (mount.dir / ".hcfs" / "config.json").read_text() + (mount.dir / ".hcfs" / "metrics").read_text()
     assert "isn't fetched" in said

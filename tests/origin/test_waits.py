@@ -17,20 +17,20 @@ FILES = {"config.json": b"{}", "model": content("model", 3_000_001)}
 
 
 @pytest.mark.parametrize("front_end", ["data_plane=on", "data_plane=off"])
-def test_others_are_not_held_up(make_mount: Callable[..., Mount], s3: S3, front_end: str) -> None:
+def test_others_are_not_held_up(shared_mounts: Callable[[str], Mount], s3: S3, front_end: str) -> None:
     """More openers and lookups wait than there are threads for anything else; KV is stored, read, renamed and closed
     meanwhile, and the other names of the same directories are answered."""
-    mount = make_mount(options=front_end)
+    mount = shared_mounts(front_end)
     weights, _ = namespace(mount, s3, FILES | {"other": b"other"})
     assert load(weights / "other") == b"other"
-    stuck, _ = namespace(mount, s3, FILES, name="stuck")
+    stuck, _ = namespace(mount, s3, FILES)
     hold = threading.Event()
     s3.faults = lambda asked, _: Fault(hold=hold) if asked.lists or asked.path.endswith("/model") else None
     try:
         opening = openers(weights / "model", 20)
         looking = Together(20, lambda: os.stat(stuck / "config.json").st_size)
-        eventually(lambda: origin_status(mount)["ingesting"], "the fetch has begun")
-        kv = mount.ns("kv")
+        eventually(lambda: origin_status(mount, weights)["ingesting"], "the fetch has begun")
+        kv = mount.ns("kv-beside")
         for number in range(20):
             put(kv / f"{number}", content(f"kv {number}", 50_000))
             assert load(kv / f"{number}") == content(f"kv {number}", 50_000)
@@ -38,7 +38,7 @@ def test_others_are_not_held_up(make_mount: Callable[..., Mount], s3: S3, front_
         assert load(weights / "other") == b"other"
         assert load(weights / "config.json") == b"{}"
         assert os.stat(weights / "model").st_size == len(FILES["model"])
-        assert origin_status(mount)["ingesting"][0]["size"] == len(FILES["model"])
+        assert origin_status(mount, weights)["ingesting"][0]["size"] == len(FILES["model"])
         assert opening.answers == looking.answers == []
     finally:
         hold.set()
@@ -52,9 +52,9 @@ def test_half_a_download_is_no_file(make_mount: Callable[..., Mount], s3: S3, ki
     mount = make_mount(allow_warnings=WARNINGS)
     weights, _ = namespace(mount, s3, FILES)
     os.stat(weights / "model")
-    s3.faults = lambda asked, _: None if asked.lists else Fault(slow=0.2)
+    s3.faults = lambda asked, _: None if asked.lists else Fault(slow=0.05)
     opening = openers(weights / "model", 3)
-    eventually(lambda: any(each["bytes"] >= 1 << 20 for each in origin_status(mount)["ingesting"]), "half has come")
+    eventually(lambda: any(each["bytes"] for each in origin_status(mount, weights)["ingesting"]), "a part has come")
     if killed == "daemon":
         mount.kill(signal.SIGKILL)
         assert set(opening.join()) <= {"ENOTCONN", "ECONNABORTED"}
@@ -75,9 +75,9 @@ def test_an_unmount_lets_waiters_go(make_mount: Callable[..., Mount], s3: S3) ->
     mount = make_mount()
     weights, _ = namespace(mount, s3, FILES)
     os.stat(weights / "model")
-    s3.faults = lambda asked, _: None if asked.lists else Fault(slow=0.2)
+    s3.faults = lambda asked, _: None if asked.lists else Fault(slow=0.05)
     opening = openers(weights / "model", 3)
-    eventually(lambda: origin_status(mount)["ingesting"], "the fetch has begun")
+    eventually(lambda: origin_status(mount, weights)["ingesting"], "the fetch has begun")
     daemon = mount.pid
     os.kill(daemon, signal.SIGTERM)
     assert set(opening.join()) <= {"EIO", "ENOTCONN", "ECONNABORTED"}
