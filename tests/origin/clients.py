@@ -31,6 +31,9 @@ def namespace(
     path.mkdir()
     for option, text in {"origin": f"s3://{BUCKET}/{prefix}", **options}.items():
         os.setxattr(path, f"user.hcfs.{option}", text.encode())
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(directory)  # it is to survive a killed daemon
+    os.close(directory)
     return path, prefix
 
 
