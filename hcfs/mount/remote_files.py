@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from stat import S_IFREG
 from typing import TypeVar
 
@@ -128,7 +127,7 @@ class RemoteFiles(Xattrs):
         with self.lock:
             oid = self._cached_oid(remote)
             if oid is not None:
-                return replace(self.store.attributes(oid), id=remote.ino)
+                return self.store.attributes(oid)._replace(id=remote.ino)
             owner = self.store.attributes(remote.namespace)
         origin, listed = self.origin_of(remote.ino), remote.listed
         current = origin is not None and origin.is_current(remote)
@@ -242,11 +241,11 @@ class RemoteFiles(Xattrs):
             return names
         return MergedListing(names, origin.listing.names_in(directory))
 
-    def _listed(self, directory: int, name: bytes, ino: int) -> Entry | None:
-        origin = self.origin_of(directory) if not ino else None
+    def _led_to(self, directory: int, name: bytes, ino: int) -> Entry | None:
+        origin = self.origin_of(directory)
         remote = None if origin is None else origin.get(directory, name)
         if origin is None or remote is None:
-            return super()._listed(directory, name, ino)
+            return super()._led_to(directory, name, ino)
         entry = self._remote_entry(origin, remote)
         return entry._replace(entry_timeout=min(entry.entry_timeout, 1.0))
 
