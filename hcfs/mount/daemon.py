@@ -15,6 +15,8 @@ import trio
 
 from hcfs.cache import Cache
 from hcfs.device import BlockDevice, BufferPool, open_device
+from hcfs.device.mounts import MountEntry, mounts
+from hcfs.device.processes import name_processes
 from hcfs.errors import HcfsError
 from hcfs.fuse.handshake import HandshakeFailed
 from hcfs.mount import logs, mountpoint, tuning
@@ -43,6 +45,9 @@ UNMOUNT_LIMIT = 300.0
 
 LAST_DISCARDS = 5.0
 """Seconds for which the end of a mount discards what is left."""
+
+ELSEWHERE_AFTER = 2.0
+"""Seconds of waiting for the daemon before a look at other mount namespaces: it goes through all processes."""
 
 REAPED_LIMIT = 1.0
 """Seconds for an ended daemon's parent to take note of it, so that its process id is gone."""
@@ -87,8 +92,12 @@ def unmount(directory: str, lazy: bool) -> None:
     mountpoint.unmount_now(path, lazy=lazy)
     if lazy or daemon is None:
         return
-    deadline = time.monotonic() + UNMOUNT_LIMIT
+    began = time.monotonic()
+    deadline, look = began + UNMOUNT_LIMIT, began + ELSEWHERE_AFTER
     while not has_ended(daemon):
+        if time.monotonic() > look:
+            _refuse_elsewhere(directory, mounted)
+            look = time.monotonic() + ELSEWHERE_AFTER
         if time.monotonic() > deadline:
             raise HcfsError(
                 f"{directory} is unmounted, but process {daemon.tgid} still holds {mounted.source} after "
@@ -99,6 +108,17 @@ def unmount(directory: str, lazy: bool) -> None:
     deadline = time.monotonic() + REAPED_LIMIT
     while is_alive(daemon) and time.monotonic() < deadline:
         time.sleep(0.01)
+
+
+def _refuse_elsewhere(directory: str, mounted: MountEntry) -> None:
+    """HcfsError when another mount namespace, a container's or a service's, still has the mount."""
+    for entry in mounts():
+        if entry.pid is not None and entry.device == mounted.device and entry.filesystem == mounted.filesystem:
+            who = name_processes([entry.pid])
+            raise HcfsError(
+                f"{directory} is unmounted here, but the mount namespace of {who} still has it, so {mounted.source} "
+                f"stays in use; end that, or run 'nsenter -t {entry.pid} -m umount {entry.directory}'"
+            )
 
 
 def _daemon_of(path: str) -> Process | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.cli import hcfs
 from harness.mounts import Mount
-from mount.actors import Actor, eventually
+from mount.actors import Actor, eventually, put
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -108,3 +108,28 @@ def test_another_mount_has_a_file_of_the_same_number_open(make_mount: Callable[.
         eventually(lambda: not os.path.exists(f"/proc/{daemon}"), "the daemon has ended")
         mount.mount()
         assert (mount.ns() / "x").read_bytes() == b"whole"
+
+
+def test_another_mount_namespace_still_has_the_mount(make_mount: Callable[..., Mount]) -> None:
+    """As containers and services have that were started meanwhile: the command says who, instead of waiting for
+    minutes."""
+    mount = make_mount()
+    put(mount.ns() / "x", b"x")
+    holder = subprocess.Popen(["unshare", "-m", "--propagation", "private", "sleep", "300"])
+    try:
+        eventually(
+            lambda: os.readlink(f"/proc/{holder.pid}/ns/mnt") != os.readlink("/proc/self/ns/mnt"),
+            "it has its namespace",
+        )
+        daemon = mount.pid
+        result = hcfs("umount", mount.dir, check=False)
+        assert result.returncode == 1
+        assert f"the mount namespace of process {holder.pid} (sleep 300) still has it" in result.stderr
+        assert f"nsenter -t {holder.pid} -m umount {mount.dir}" in result.stderr
+        subprocess.run(["nsenter", "-t", str(holder.pid), "-m", "umount", mount.dir], check=True)
+        eventually(lambda: not os.path.exists(f"/proc/{daemon}"), "the daemon has ended")
+    finally:
+        holder.kill()
+        holder.wait()
+    mount.mount()
+    assert (mount.ns() / "x").read_bytes() == b"x"
