@@ -228,6 +228,7 @@ def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], No
         if not options.read_only:
             filesystem.origins = Origins(filesystem)
             stack.callback(filesystem.origins.close)
+            notifier.is_slow = lambda parent: filesystem.origin_of(parent) is not None
         scrubbing = Scrubbing(filesystem)
         filesystem.control = control = Control(Administration(filesystem, scrubbing).commands())
         report = Report(

@@ -1,4 +1,4 @@
-"""Telling the kernel: one thread that sends notifications, since each may wait for what the kernel is doing."""
+"""Telling the kernel: threads that send notifications, since each may wait for what the kernel is doing."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ _ANSWERED_AFTER = 0.05
 """Seconds until an answer under way has surely been given to the kernel."""
 
 
+_Queue = SimpleQueue[Callable[[], None] | None]
+
+
 class Notices(Protocol):
     """How a front end tells the kernel. OSError when the kernel doesn't take it: ENOENT where nothing was cached."""
 
@@ -39,28 +42,38 @@ class Notifier:
     """
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._queue: _Queue = SimpleQueue()
+        self._patient_queue: _Queue = SimpleQueue()
+        self._threads: list[threading.Thread] = []
         self._live = False
         self._notices: Notices | None = None
+        self.is_slow: Callable[[int], bool] = lambda _: False
+        """Whether lookups in a directory may wait for long, as for an origin. A notice about its names waits with them,
+        and is sent by a thread of its own: notices about other directories aren't to wait behind it."""
 
     def start(self, notices: Notices) -> None:
         """Begin to send; after `stop`, through another front end."""
         self._notices = notices
-        self._queue = SimpleQueue()
+        self._queue, self._patient_queue = SimpleQueue(), SimpleQueue()
         self._live = True
-        self._thread = threading.Thread(target=self._send, args=(self._queue,), name="hcfs-notify", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._send, args=(queue,), name="hcfs-notify", daemon=True)
+            for queue in (self._queue, self._patient_queue)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        """Send nothing more; returns when the thread has ended, or is stuck in the kernel."""
+        """Send nothing more; returns when the threads have ended, or are stuck in the kernel."""
         self._live = False
-        self._queue.put(None)
-        if self._thread is not None:
-            self._thread.join(timeout=2.0)
+        for queue in (self._queue, self._patient_queue):
+            queue.put(None)
+        for thread in self._threads:
+            thread.join(timeout=2.0)
 
     def forget_name(self, parent: int, name: bytes) -> None:
-        self._later(lambda: self._entry(parent, name))
+        queue = self._patient_queue if self.is_slow(parent) else self._queue
+        self._later(lambda: self._entry(parent, name), queue)
 
     def forget_names_now(self, names: Iterable[Name]) -> None:
         for parent, name in names:
@@ -79,11 +92,11 @@ class Notifier:
 
         self._later(send)
 
-    def _later(self, send: Callable[[], None]) -> None:
+    def _later(self, send: Callable[[], None], queue: _Queue | None = None) -> None:
         if self._live:
-            self._queue.put(send)
+            (self._queue if queue is None else queue).put(send)
 
-    def _send(self, queue: SimpleQueue[Callable[[], None] | None]) -> None:
+    def _send(self, queue: _Queue) -> None:
         while True:
             send = queue.get()
             if send is None:

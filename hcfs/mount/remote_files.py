@@ -1,8 +1,9 @@
 """Files of namespaces with an origin: read-only, there before they are on the device, fetched by their first open.
 
 What such a name is comes from the origin's listing. Where that is too old, or there is none yet, LOOKUP, OPEN and
-READDIR are Blocking: the kernel holds a directory only against changes while a lookup in it waits (parallel lookups go
-on), and nothing is changed in these directories but by hcfs itself."""
+READDIR are Blocking: with the data plane the kernel holds a directory only against changes while a lookup in it waits, and
+nothing is changed in these directories but by hcfs itself. With pyfuse3 alone, lookups of that one directory wait
+too."""
 
 from __future__ import annotations
 
@@ -14,18 +15,15 @@ from typing import TypeVar
 
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import Blocking, Caller, CallError, Entry, Opened, finish
-from hcfs.mount.attributes import Changes
 from hcfs.mount.handles import NameListing, ObjectHandle
 from hcfs.mount.ingest import REMOTE_MODE, Ingest
-from hcfs.mount.opening import Created
 from hcfs.mount.origin_listing import ETAG, holds
-from hcfs.mount.origins import Origin, Origins
+from hcfs.mount.origin_names import OriginNames
+from hcfs.mount.origins import Origin
 from hcfs.mount.remote import Remote
-from hcfs.mount.versions import Fate
-from hcfs.mount.xattrs import OWN, USER, Xattrs
+from hcfs.mount.xattrs import OWN, USER
 from hcfs.origin import OriginChanged
 from hcfs.store import ROOT_ID, Attributes, Kind, Pin
-from hcfs.store.errors import NoSuchObject
 
 T = TypeVar("T")
 
@@ -43,32 +41,9 @@ class RemoteHandle(ObjectHandle):
         self._remote = remote
 
 
-class RemoteFiles(Xattrs):
+class RemoteFiles(OriginNames):
     """Between the other operations and the virtual tree. Without an origin anywhere, each call costs one look at a
     name."""
-
-    origins: Origins | None = None
-    """Set once the mount is made; None on one that is read-only, which shows what it has."""
-
-    # --- which names are an origin's ---------------------------------------------------------------------------------
-
-    def origin_of(self, ino: int) -> Origin | None:
-        """The origin of an inode's namespace; None for local-only ones and for the root."""
-        if not self.origins:
-            return None
-        remote = self.origins.remote(ino)
-        try:
-            return self.origins.of(self.store.namespace_of(ino) if remote is None else remote.namespace)
-        except NoSuchObject:
-            return None
-
-    def _remote(self, ino: int) -> Remote | None:
-        return self.origins.remote(ino) if self.origins else None
-
-    def refuse_read_only(self, *inodes: int) -> None:
-        """EROFS for a change of what an origin has; the namespace's own directory isn't part of it."""
-        if any(self.origin_of(ino) is not None for ino in inodes):
-            raise CallError(errno.EROFS)
 
     def _listed_first(self, origin: Origin, work: Callable[[], T | Blocking[T]]) -> Blocking[T]:
         origins = self.origins
@@ -284,100 +259,19 @@ class RemoteFiles(Xattrs):
 
     def _state(self, attributes: Attributes) -> bytes:
         state = super()._state(attributes)
-        return b"clean" if state == b"local-only" and self.origin_of(attributes.id) is not None else state
+        namespace = self.store.namespace_of(attributes.id)
+        local = not namespace or self.cache.namespaces.options(namespace).origin is None
+        return state if local or state != b"local-only" else b"clean"
 
     def _origin(self, attributes: Attributes) -> bytes:
         namespace = self.store.namespace_of(attributes.id)
-        if self.origin_of(namespace) is None or self.store.get_xattr(attributes.id, ETAG) is None:
+        if self.store.get_xattr(attributes.id, ETAG) is None:
             return super()._origin(attributes)
         return self._origin_url(namespace, self.store.path_of(attributes.id).partition(b"/")[2])
 
     def _origin_url(self, namespace: int, key: bytes) -> bytes:
-        origin = self.origins.of(namespace) if self.origins else None
-        return b"none" if origin is None else os.fsencode(origin.url) + b"/" + key
-
-    # --- options -----------------------------------------------------------------------------------------------------
-
-    def setxattr(self, ino: int, name: bytes, value: bytes, caller: Caller) -> None:
-        """As Xattrs.setxattr; ENOTEMPTY for an origin's coming, change or end in a namespace that holds files: none of
-        them may come to be another kind of file than it was stored as."""
-        self._refuse_below(ino)
-        with self._origin_may_change(ino, name, value):
-            super().setxattr(ino, name, value, caller)
-        self._note_options(ino, name)
-
-    def removexattr(self, ino: int, name: bytes, caller: Caller) -> None:
-        self._refuse_below(ino)
-        with self._origin_may_change(ino, name, b"none"):
-            super().removexattr(ino, name, caller)
-        self._note_options(ino, name)
-
-    def _origin_may_change(self, ino: int, name: bytes, value: bytes) -> OriginChange:
-        changes = name == OWN + b"origin" and self._is_namespace(ino) and value != self._option_value(ino, "origin")
-        return OriginChange(self, ino if changes else 0)
-
-    def holds_files(self, namespace: int) -> bool:
-        """Whether anything is stored in a namespace, or on its way there. Lock held."""
-        if self.cache.namespaces.usage(namespace).objects:
-            return True
-        return any(
-            version.staged.namespace == namespace and version.fate in (Fate.STAGED, Fate.NAMELESS)
-            for version in self.versions
-        )
-
-    def _note_options(self, ino: int, name: bytes) -> None:
-        if self.origins is not None and name.startswith(OWN) and self._is_namespace(ino):
-            self.origins.update(ino)
-
-    # --- changes are refused -----------------------------------------------------------------------------------------
-
-    def setattr(self, ino: int, changes: Changes, number: int | None, caller: Caller) -> Entry | Blocking[Entry]:
-        self._refuse_below(ino)
-        return super().setattr(ino, changes, number, caller)
-
-    def _refuse_below(self, ino: int) -> None:
-        """EROFS for all but the namespace's own directory, whose mode, owner and options may change."""
-        if self._remote(ino) is not None or (self.origins and self.origins.of(ino) is None):
-            self.refuse_read_only(ino)
-
-    def create(self, parent: int, name: bytes, mode: int, flags: int, caller: Caller) -> Created:
-        self.refuse_read_only(parent)
-        return super().create(parent, name, mode, flags, caller)
-
-    def mkdir(self, parent: int, name: bytes, mode: int, caller: Caller) -> Entry:
-        self.refuse_read_only(parent)
-        return super().mkdir(parent, name, mode, caller)
-
-    def symlink(self, parent: int, name: bytes, target: bytes, caller: Caller) -> Entry:
-        self.refuse_read_only(parent)
-        return super().symlink(parent, name, target, caller)
-
-    def mknod(self, parent: int, name: bytes, mode: int, caller: Caller) -> Entry:
-        self.refuse_read_only(parent)
-        return super().mknod(parent, name, mode, caller)
-
-    def unlink(self, parent: int, name: bytes, caller: Caller) -> None:
-        self.refuse_read_only(parent)
-        super().unlink(parent, name, caller)
-
-    def rmdir(self, parent: int, name: bytes) -> None:
-        self.refuse_read_only(parent)
-        super().rmdir(parent, name)
-
-    def link(self, ino: int, parent: int, name: bytes, caller: Caller) -> Entry:
-        """EXDEV between namespaces, as everywhere: no second name carries an object over."""
-        if self.origin_of(ino) is not self.origin_of(parent):
-            raise CallError(errno.EXDEV)
-        self.refuse_read_only(parent)
-        return super().link(ino, parent, name, caller)
-
-    def rename(
-        self, old_parent: int, old_name: bytes, parent: int, name: bytes, flags: int, caller: Caller
-    ) -> Blocking[None] | None:
-        if self.origin_of(old_parent) is not self.origin_of(parent):
-            raise CallError(errno.EXDEV)
-        self.refuse_read_only(old_parent)
-        return super().rename(old_parent, old_name, parent, name, flags, caller)
+        url = self.cache.namespaces.options(namespace).origin
+        return b"none" if url is None else os.fsencode(url.rstrip("/")) + b"/" + key
 
 
 class MergedListing:
@@ -397,24 +291,3 @@ class MergedListing:
         rest = [name for name in self._remote if name not in self._seen]
         self._remote = []
         return rest
-
-
-class OriginChange:
-    """Holds the filesystem's lock while an origin is set, so that nothing is stored meanwhile."""
-
-    def __init__(self, filesystem: RemoteFiles, namespace: int) -> None:
-        """namespace: 0 where nothing is to be held."""
-        self._fs = filesystem
-        self._namespace = namespace
-
-    def __enter__(self) -> None:
-        if not self._namespace:
-            return
-        self._fs.lock.acquire()
-        if self._fs.holds_files(self._namespace):
-            self._fs.lock.release()
-            raise CallError(errno.ENOTEMPTY)
-
-    def __exit__(self, *_: object) -> None:
-        if self._namespace:
-            self._fs.lock.release()

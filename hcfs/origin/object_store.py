@@ -67,6 +67,9 @@ class ObjectStoreClient:
                 raise OriginChanged(f"{self._where(listed.key)} has changed since it was listed")
             for chunk in result.stream(min_chunk_size=CHUNK):
                 yield memoryview(chunk).cast("B")
+            # A server answers with one object, whole or cut off; a file may have been written meanwhile.
+            if self._directory is not None and obstore.head(self._opened(), listed.key)["e_tag"] != listed.etag:
+                raise OriginChanged(f"{self._where(listed.key)} has changed while it was read")
 
     def _opened(self) -> S3Store | LocalStore:
         from obstore.store import LocalStore, from_url

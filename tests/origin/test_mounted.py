@@ -231,6 +231,27 @@ def test_quotas_and_room(shared: Mount, s3: S3) -> None:
     assert mount.status()["staged_objects"] == 0
 
 
+def test_read_only_mounts_and_removed_namespaces(make_mount: Callable[..., Mount], s3: S3) -> None:
+    mount = make_mount()
+    weights, prefix = namespace(mount, s3, FILES)
+    assert load(weights / "config.json") == b"{}"
+    mount.umount()
+    mount.mount("ro")
+    s3.fresh()
+    assert sorted(os.listdir(weights)) == ["config.json", "llama"]
+    assert errno_of(os.stat, weights / "llama" / "empty") == "ENOENT"
+    assert load(weights / "config.json") == b"{}"
+    assert state(weights / "config.json") == "clean"
+    assert os.getxattr(weights / "config.json", "user.hcfs.origin").decode() == f"s3://{BUCKET}/{prefix}/config.json"
+    assert s3.asked == []
+    mount.umount()
+    mount.mount("rw")
+    assert hcfs("ns", "rm", mount.dir, weights.name, check=False).returncode == 1
+    hcfs("ns", "rm", mount.dir, weights.name, "--force")
+    assert os.listdir(mount.dir) == [".hcfs"]
+    assert mount.status()["origins"] == {}
+
+
 def test_no_secret_is_said_anywhere(shared: Mount, s3: S3) -> None:
     mount = shared
     weights, _ = namespace(mount, s3, FILES)

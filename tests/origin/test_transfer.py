@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 import threading
+from pathlib import Path
 
 import pytest
 from harness.s3 import BUCKET, S3, SECRET, Asked, Fault
@@ -125,6 +126,19 @@ def test_an_origin_that_is_not_there_lists_no_empty_directory(s3: S3) -> None:
         list(ObjectStoreClient("s3://no-such-bucket/x").list())
     with pytest.raises(OriginError, match="no such directory"):
         list(ObjectStoreClient("/no/such/directory").list())
+
+
+def test_a_file_that_is_written_while_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "model").write_bytes(CONTENT)
+    directory = ObjectStoreClient(str(tmp_path))
+    ((each,),) = directory.list()
+    chunks = transfer(directory, each, patience(), md5=True)
+    next(chunks)
+    with open(tmp_path / "model", "r+b") as file:
+        file.seek(2_000_000)
+        file.write(b"other bytes")
+    with pytest.raises(OriginChanged):
+        list(chunks)
 
 
 def test_the_end_of_the_mount_ends_a_pause(s3: S3) -> None:

@@ -11,7 +11,7 @@ import pytest
 from harness.mounts import Mount
 from harness.s3 import S3, Fault
 from mount.actors import errno_of, eventually, load, put
-from origin.clients import WARNINGS, Together, content, namespace, openers, origin_status, state
+from origin.clients import WARNINGS, Together, content, evict_all, namespace, openers, origin_status, state
 
 FILES = {"config.json": b"{}", "model": content("model", 3_000_001)}
 
@@ -44,6 +44,39 @@ def test_others_are_not_held_up(shared_mounts: Callable[[str], Mount], s3: S3, f
         hold.set()
     assert opening.join() == [FILES["model"]] * 20
     assert looking.join() == [2] * 20
+
+
+@pytest.mark.parametrize("front_end", ["data_plane=on", "data_plane=off"])
+def test_a_lookup_that_waits_stops_neither_its_directory_nor_notices(
+    make_mount: Callable[..., Mount], s3: S3, front_end: str
+) -> None:
+    """Names that need no listing are answered beside lookups that wait for one, if the front end takes lookups of one
+    directory in parallel, which pyfuse3 doesn't. A notice about a name there waits for them; those of other directories
+    are told at once."""
+    mount = make_mount(options=f"{front_end},lookup_grace=0")
+    weights, _ = namespace(mount, s3, {"a": b"a", "b": b"b"})
+    kv = mount.ns("kv")
+    put(kv / "chunk", b"chunk")
+    assert (load(weights / "a"), load(weights / "b")) == (b"a", b"b")
+    mount.umount()
+    mount.mount()
+    assert os.stat(kv / "chunk").st_size == 5
+    hold = threading.Event()
+    s3.fresh()
+    s3.faults = lambda asked, _: Fault(hold=hold) if asked.lists else None
+    try:
+        looking = Together(5, lambda: os.stat(weights / "absent"))
+        eventually(lambda: s3.asked, "the origin is asked")
+        if front_end == "data_plane=on":
+            assert (load(weights / "a"), load(weights / "b")) == (b"a", b"b")
+        evict_all(mount, weights)
+        evict_all(mount, kv)
+        eventually(lambda: errno_of(os.stat, kv / "chunk") == "ENOENT", "the kernel is told of the eviction")
+        assert looking.answers == []
+    finally:
+        hold.set()
+    assert looking.join() == ["ENOENT"] * 5
+    assert (load(weights / "a"), load(weights / "b")) == (b"a", b"b")
 
 
 @pytest.mark.parametrize("killed", ["daemon", "origin"])

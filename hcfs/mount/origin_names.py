@@ -1,0 +1,146 @@
+"""The namespaces of which origins are in charge: nothing in them is changed by anybody but hcfs, and an origin comes
+and goes only in an empty one."""
+
+from __future__ import annotations
+
+import errno
+
+from hcfs.mount.answers import Blocking, Caller, CallError, Entry
+from hcfs.mount.attributes import Changes
+from hcfs.mount.opening import Created
+from hcfs.mount.origins import Origin, Origins
+from hcfs.mount.remote import Remote
+from hcfs.mount.versions import Fate
+from hcfs.mount.xattrs import OWN, Xattrs
+from hcfs.store.errors import NoSuchObject
+
+
+class OriginNames(Xattrs):
+    """Which inodes are an origin's, and the calls that are refused there. All from memory."""
+
+    origins: Origins | None = None
+    """Set once the mount is made; None on one that is read-only, which shows what it has."""
+
+    # --- which names are an origin's ---------------------------------------------------------------------------------
+
+    def origin_of(self, ino: int) -> Origin | None:
+        """The origin of an inode's namespace; None for local-only ones and for the root."""
+        if not self.origins:
+            return None
+        remote = self.origins.remote(ino)
+        try:
+            return self.origins.of(self.store.namespace_of(ino) if remote is None else remote.namespace)
+        except NoSuchObject:
+            return None
+
+    def _remote(self, ino: int) -> Remote | None:
+        return self.origins.remote(ino) if self.origins else None
+
+    def refuse_read_only(self, *inodes: int) -> None:
+        """EROFS for a change of what an origin has; the namespace's own directory isn't part of it."""
+        if any(self.origin_of(ino) is not None for ino in inodes):
+            raise CallError(errno.EROFS)
+
+    # --- options -----------------------------------------------------------------------------------------------------
+
+    def setxattr(self, ino: int, name: bytes, value: bytes, caller: Caller) -> None:
+        """As Xattrs.setxattr; ENOTEMPTY for an origin's coming, change or end in a namespace that holds files: none of
+        them may come to be another kind of file than it was stored as."""
+        self._refuse_below(ino)
+        with self._origin_may_change(ino, name, value):
+            super().setxattr(ino, name, value, caller)
+        self._note_options(ino, name)
+
+    def removexattr(self, ino: int, name: bytes, caller: Caller) -> None:
+        self._refuse_below(ino)
+        with self._origin_may_change(ino, name, b"none"):
+            super().removexattr(ino, name, caller)
+        self._note_options(ino, name)
+
+    def _origin_may_change(self, ino: int, name: bytes, value: bytes) -> OriginChange:
+        changes = name == OWN + b"origin" and self._is_namespace(ino) and value != self._option_value(ino, "origin")
+        return OriginChange(self, ino if changes else 0)
+
+    def holds_files(self, namespace: int) -> bool:
+        """Whether anything is stored in a namespace, or on its way there. Lock held."""
+        if self.cache.namespaces.usage(namespace).objects:
+            return True
+        return any(
+            version.staged.namespace == namespace and version.fate in (Fate.STAGED, Fate.NAMELESS)
+            for version in self.versions
+        )
+
+    def _note_options(self, ino: int, name: bytes) -> None:
+        if self.origins is not None and name.startswith(OWN) and self._is_namespace(ino):
+            self.origins.update(ino)
+
+    # --- changes are refused -----------------------------------------------------------------------------------------
+
+    def setattr(self, ino: int, changes: Changes, number: int | None, caller: Caller) -> Entry | Blocking[Entry]:
+        self._refuse_below(ino)
+        return super().setattr(ino, changes, number, caller)
+
+    def _refuse_below(self, ino: int) -> None:
+        """EROFS for all but the namespace's own directory, whose mode, owner and options may change."""
+        if self._remote(ino) is not None or (self.origins and self.origins.of(ino) is None):
+            self.refuse_read_only(ino)
+
+    def create(self, parent: int, name: bytes, mode: int, flags: int, caller: Caller) -> Created:
+        self.refuse_read_only(parent)
+        return super().create(parent, name, mode, flags, caller)
+
+    def mkdir(self, parent: int, name: bytes, mode: int, caller: Caller) -> Entry:
+        self.refuse_read_only(parent)
+        return super().mkdir(parent, name, mode, caller)
+
+    def symlink(self, parent: int, name: bytes, target: bytes, caller: Caller) -> Entry:
+        self.refuse_read_only(parent)
+        return super().symlink(parent, name, target, caller)
+
+    def mknod(self, parent: int, name: bytes, mode: int, caller: Caller) -> Entry:
+        self.refuse_read_only(parent)
+        return super().mknod(parent, name, mode, caller)
+
+    def unlink(self, parent: int, name: bytes, caller: Caller) -> None:
+        self.refuse_read_only(parent)
+        super().unlink(parent, name, caller)
+
+    def rmdir(self, parent: int, name: bytes) -> None:
+        self.refuse_read_only(parent)
+        super().rmdir(parent, name)
+
+    def link(self, ino: int, parent: int, name: bytes, caller: Caller) -> Entry:
+        """EXDEV between namespaces, as everywhere: no second name carries an object over."""
+        if self.origin_of(ino) is not self.origin_of(parent):
+            raise CallError(errno.EXDEV)
+        self.refuse_read_only(parent)
+        return super().link(ino, parent, name, caller)
+
+    def rename(
+        self, old_parent: int, old_name: bytes, parent: int, name: bytes, flags: int, caller: Caller
+    ) -> Blocking[None] | None:
+        if self.origin_of(old_parent) is not self.origin_of(parent):
+            raise CallError(errno.EXDEV)
+        self.refuse_read_only(old_parent)
+        return super().rename(old_parent, old_name, parent, name, flags, caller)
+
+
+class OriginChange:
+    """Holds the filesystem's lock while an origin is set, so that nothing is stored meanwhile."""
+
+    def __init__(self, filesystem: OriginNames, namespace: int) -> None:
+        """namespace: 0 where nothing is to be held."""
+        self._fs = filesystem
+        self._namespace = namespace
+
+    def __enter__(self) -> None:
+        if not self._namespace:
+            return
+        self._fs.lock.acquire()
+        if self._fs.holds_files(self._namespace):
+            self._fs.lock.release()
+            raise CallError(errno.ENOTEMPTY)
+
+    def __exit__(self, *_: object) -> None:
+        if self._namespace:
+            self._fs.lock.release()
