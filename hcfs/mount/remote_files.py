@@ -1,9 +1,9 @@
 """Files of namespaces with an origin: read-only, there before they are on the device, fetched by their first open.
 
 What such a name is comes from the origin's listing. Where that is too old, or there is none yet, LOOKUP, OPEN and
-READDIR are Blocking: with the data plane the kernel holds a directory only against changes while a lookup in it waits, and
-nothing is changed in these directories but by hcfs itself. With pyfuse3 alone, lookups of that one directory wait
-too."""
+READDIR are Blocking. With the data plane the kernel then holds a directory only against changes while a lookup in it
+waits, and nothing is changed in these directories but by hcfs itself. With pyfuse3 alone, lookups of that one directory
+wait too."""
 
 from __future__ import annotations
 
