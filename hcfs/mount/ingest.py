@@ -200,7 +200,7 @@ class Ingests:
         """Under the lock that whoever begins a fetch holds: there is no moment with neither the fetch nor the
         object."""
         core, remote = self._core, ingest.remote
-        with core.lock:
+        with core.lock, core.store.lock:
             if self._stop.is_set():
                 raise OriginError("the mount ends")
             former = core.attributes_at(remote.parent, remote.name)

@@ -98,7 +98,7 @@ class Relisting:
         core = self._core
         while True:
             try:
-                with core.lock:
+                with core.lock, core.store.lock:
                     oid = core.store.lookup(parent, name)
                     if oid is None:
                         owner = core.store.attributes(self._origin.namespace)
@@ -118,7 +118,7 @@ class Relisting:
         object's content is what the origin has."""
         core, origin = self._core, self._origin
         former = origin.get(parent, name)
-        with core.lock:
+        with core.lock, core.store.lock:
             oid = core.store.lookup(parent, name)
             cached = None if oid is None else _cached_as(core, oid, listed.key)
         same = former is not None and former.listed == listed
@@ -141,7 +141,7 @@ class Relisting:
             except NoSuchObject:
                 continue
             for name, oid in entries:
-                with core.lock:
+                with core.lock, core.store.lock:
                     if core.store.lookup(here, name) != oid:
                         continue
                     if core.store.attributes(oid).kind is Kind.DIRECTORY:
@@ -159,7 +159,7 @@ class Relisting:
         gone = {remote.parent for remote in former.remotes.values()} - kept
         for directory in gone:
             while directory not in kept and directory != self._origin.namespace:
-                with core.lock:
+                with core.lock, core.store.lock:
                     names = core.store.names_of(directory)
                     if not names:
                         break
@@ -173,7 +173,7 @@ class Relisting:
 
 
 def _cached_as(core: Core, oid: int, key: str) -> Listed | None:
-    """What a cached object was at the origin; None for what isn't one. Lock held."""
+    """What a cached object was at the origin; None for what isn't one. Both locks held."""
     attributes, etag = core.store.attributes(oid), core.store.get_xattr(oid, ETAG)
     if attributes.kind is not Kind.FILE or etag is None:
         return None
@@ -181,7 +181,7 @@ def _cached_as(core: Core, oid: int, key: str) -> Listed | None:
 
 
 def holds(core: Core, oid: int, remote: Remote) -> bool:
-    """Whether a committed object is just this content of the origin's. Lock held."""
+    """Whether a committed object is just this content of the origin's. Both locks held."""
     cached = _cached_as(core, oid, "")
     listed = remote.listed
     if cached is None or cached.size != listed.size:

@@ -64,8 +64,10 @@ class RemoteFiles(OriginNames):
         if origin is None or name in (b".", b".."):
             return super().lookup(parent, name, caller)
         self.check_name(name)
-        oid = self.store.lookup(parent, name)
-        if oid is not None and self.store.attributes(oid).kind is Kind.DIRECTORY:
+        with self.store.lock:  # else it may be evicted between the two
+            oid = self.store.lookup(parent, name)
+            kind = None if oid is None else self.store.attributes(oid).kind
+        if kind is Kind.DIRECTORY:
             return super().lookup(parent, name, caller)
         known = origin.get(parent, name) is not None
         if origin.must_list(self.clock(), known=known, cached=oid is not None):
@@ -79,7 +81,7 @@ class RemoteFiles(OriginNames):
             assert isinstance(entry, Entry)
             return entry._replace(entry_timeout=0.0) if entry.attributes is None else entry
         self.calls.lookups += 1
-        with self.lock:
+        with self.lock, self.store.lock:
             oid = self._cached_oid(remote)
         if oid is not None:
             self.cache.looked_up(oid)
@@ -91,7 +93,8 @@ class RemoteFiles(OriginNames):
         return Entry(remote.ino, self._remote_attributes(remote), timeout, min(timeout, 1.0))
 
     def _cached_oid(self, remote: Remote) -> int | None:
-        """The committed object that has this content; None when it isn't on the device. Lock held."""
+        """The committed object that has this content; None when it isn't on the device. Both locks are
+        held, here and by all who go on with what is answered: evictions take the store's alone."""
         try:
             oid = self.store.lookup(remote.parent, remote.name)
         except HcfsError:
@@ -99,7 +102,7 @@ class RemoteFiles(OriginNames):
         return oid if oid is not None and holds(self, oid, remote) else None
 
     def _remote_attributes(self, remote: Remote) -> Attributes:
-        with self.lock:
+        with self.lock, self.store.lock:
             oid = self._cached_oid(remote)
             if oid is not None:
                 return self.store.attributes(oid)._replace(id=remote.ino)
@@ -151,7 +154,7 @@ class RemoteFiles(OriginNames):
         if remote is None:
             return super().open(ino, flags, caller)
         self.calls.opens += 1
-        with self.lock:
+        with self.lock, self.store.lock:
             pin = self._pin_or_begin(origin, remote)
         if isinstance(pin, Pin):
             self.cache.used(pin.oid)
@@ -162,7 +165,7 @@ class RemoteFiles(OriginNames):
 
     def _pin_or_begin(self, origin: Origin, remote: Remote) -> Pin | Ingest:
         """The object, when it is on the device; else its fetch. ESTALE when the origin has other content there by now:
-        the kernel looks again. Lock held."""
+        the kernel looks again. Both locks held."""
         assert self.origins is not None
         if not origin.is_current(remote):
             raise CallError(errno.ESTALE)
@@ -173,7 +176,7 @@ class RemoteFiles(OriginNames):
         """Blocks."""
         assert self.origins is not None
         for _ in range(OPEN_TRIES):
-            with self.lock:
+            with self.lock, self.store.lock:
                 found = self._pin_or_begin(origin, remote)
             if isinstance(found, Ingest):
                 try:
@@ -232,7 +235,7 @@ class RemoteFiles(OriginNames):
             return super().getxattr(ino, name)
         if not name.startswith(USER):
             raise CallError(errno.ENODATA)
-        with self.lock:
+        with self.lock, self.store.lock:
             oid = self._cached_oid(remote)
         if oid is not None:
             return super().getxattr(oid, name)
@@ -245,7 +248,7 @@ class RemoteFiles(OriginNames):
         remote = self._remote(ino)
         if remote is None:
             return super().listxattr(ino)
-        with self.lock:
+        with self.lock, self.store.lock:
             oid = self._cached_oid(remote)
         return list(self._remote_facts(remote)) if oid is None else super().listxattr(oid)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from harness.mounts import Mount
 from harness.s3 import ACCESS, BUCKET, S3, SECRET, Fault
 from mount.actors import RENAME_NOREPLACE, drop_pages, errno_of, eventually, load, load_direct, put, renameat2
 from mount.damage import flip
-from origin.clients import content, evict_all, namespace, openers, origin_status, state
+from origin.clients import Together, content, evict_all, namespace, openers, origin_status, state
 
 FILES = {"config.json": b"{}", "llama/model.safetensors": content("model"), "llama/empty": b""}
 FRONT_ENDS = ("data_plane=on", "data_plane=off")
@@ -229,6 +231,21 @@ def test_quotas_and_room(shared: Mount, s3: S3) -> None:
     assert mount.status()["namespaces"][weights.name]["used_bytes"] <= 3 << 20
     assert errno_of(load, weights / "big") == "EDQUOT"
     assert mount.status()["staged_objects"] == 0
+
+
+def test_evictions_beside_opens(shared: Mount, s3: S3) -> None:
+    """Files push each other out all the while: every open gets its own, whole. The quota has room for what is open and
+    what is fetched at the same time, which is the least."""
+    mount = shared
+    files = {f"{number}": content(f"churn {number}", 100_000) for number in range(24)}
+    weights, _ = namespace(mount, s3, files, quota="1M", origin_changes="revalidate=1")
+
+    def churn() -> int:
+        names = random.Random(threading.get_ident()).choices(list(files), k=40)
+        return sum(load(weights / name) == files[name] and os.stat(weights / name).st_size == 100_000 for name in names)
+
+    assert Together(4, churn).join() == [40] * 4
+    assert origin_status(mount, weights)["ingests"] > 24
 
 
 def test_read_only_mounts_and_removed_namespaces(make_mount: Callable[..., Mount], s3: S3) -> None:
