@@ -106,6 +106,10 @@ class Staged(StagedAttributes):
         self.failed = 0
         """errno of the first failure; a failed object can't be published"""
         self._flow = RLock()
+        self._direct: list[tuple[int, int]] = []
+        """blocks [first, end) that a long write is bringing to the device past the cache"""
+        self._landed = Condition(self._flow)
+        """notified when one of them has ended"""
         self._growth = RLock()
         self._written = Intervals()
         """blocks whose bytes are on the device"""
@@ -176,7 +180,7 @@ class Staged(StagedAttributes):
             body, tail = first * BLOCK - offset, last * BLOCK - offset
             if body:
                 self._write_cached(offset, view[:body])
-            self._write_blocks(first, view[body:tail])
+            self._write_direct(first, view[body:tail])
             if tail < len(view):
                 self._write_cached(last * BLOCK, view[tail:])
         else:
@@ -270,11 +274,29 @@ class Staged(StagedAttributes):
                 self._exclusive = False
                 self._calm.notify_all()
 
+    def _write_direct(self, first: int, view: memoryview) -> None:
+        """Write whole blocks past the cache. What the cache has of them goes first: written out beside this, by a write
+        that fills the cache, it would come over the newer bytes. Writes of parts of them wait, since they begin with
+        the bytes on the device."""
+        span = first, first + len(view) // BLOCK
+        with self._flow:
+            for block in [b for b in self._cache if span[0] <= b < span[1]]:
+                del self._cache[block]
+            self._direct.append(span)
+        try:
+            self._write_blocks(first, view)
+        finally:
+            with self._flow:
+                self._direct.remove(span)
+                self._landed.notify_all()
+
     def _write_cached(self, offset: int, view: memoryview) -> None:
         with self._flow:
             at = 0
             while at < len(view):
                 block, within = divmod(offset + at, BLOCK)
+                while any(start <= block < end for start, end in self._direct):
+                    self._landed.wait()
                 count = min(BLOCK - within, len(view) - at)
                 if count == BLOCK:
                     self._cache[block] = bytearray(view[at : at + BLOCK])
@@ -323,8 +345,6 @@ class Staged(StagedAttributes):
         with self._store.lock:
             self._written.add(first, first + count)
             self._store.data_written = True
-        # Also when the cache is empty: a write of a part of one of these blocks may be about to put it there, with the
-        # bytes from before.
         with self._flow:
             for block in [b for b in self._cache if first <= b < first + count]:
                 del self._cache[block]

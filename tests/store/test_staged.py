@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 from crc32c import crc32c
@@ -31,12 +32,15 @@ from store.rig import (
     stage,
 )
 
-from hcfs.device import DeviceError
+from hcfs.device import DeviceError, MemoryDevice
 from hcfs.errors import HcfsError
 from hcfs.store import BLOCK, Staged, Store
 from hcfs.store import staged as staged_module
 from hcfs.store import staging as staging_module
 from hcfs.store.errors import ChecksumMismatch, NoSpace, NoSuchName, NoSuchObject, ObjectTooLarge, StagedFailed
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 def watched_store() -> tuple[Store, Watched]:
@@ -586,3 +590,48 @@ def fill(staged: Staged, key: object, rng: random.Random) -> None:
 def whole(data: bytes) -> bytes:
     assert crc32c(data[8:]).to_bytes(8, "little") == data[:8]
     return data[:8]
+
+
+class Lingering(MemoryDevice):
+    """A device whose long writes are on the medium some time before they return."""
+
+    def __init__(self, contents: bytes, length: int) -> None:
+        super().__init__(len(contents))
+        self.contents[:] = contents
+        self.length = length
+        self.reached, self.go = threading.Event(), threading.Event()
+
+    def write(self, offset: int, data: Buffer) -> None:
+        super().write(offset, data)
+        if memoryview(data).nbytes == self.length:
+            self.reached.set()
+            assert self.go.wait(20)
+
+
+def test_short_writes_that_wait_to_be_written_do_not_come_over_a_long_one() -> None:
+    """Two blocks were written and are in memory; a long write covers them; while it is on its way, other short writes
+    fill the memory, and all that is in it is written out."""
+    long = content("long", 17 * BLOCK)
+    device = Lingering(bytes(new_device().contents), len(long))
+    store = recover(device)
+    staged = stage(store)
+    staged.write(0, content("all", 40 * BLOCK))
+    staged.write(10 * BLOCK, content("short", 2 * BLOCK))
+    writing = in_thread(lambda: staged.write(9 * BLOCK, long))
+    assert device.reached.wait(20)
+    for block in range(60, 60 + staged_module.CACHED_BLOCKS + 1):
+        staged.write(block * BLOCK, content(block, BLOCK))
+    part = in_thread(lambda: staged.write(20 * BLOCK + 5, b"part"))
+    time.sleep(0.05)
+    assert not part.done()
+    device.go.set()
+    writing.result(20)
+    part.result(20)
+    expected = bytearray(long)
+    expected[11 * BLOCK + 5 : 11 * BLOCK + 9] = b"part"
+    assert bytes(staged.read(9 * BLOCK, len(long))) == expected
+    staged.seal()
+    oid = store.publish(staged, store.lookup(1, b"kv") or 0, b"x")
+    data = get(store, oid)
+    assert data[9 * BLOCK : 26 * BLOCK] == expected
+    assert data[: 9 * BLOCK] == content("all", 40 * BLOCK)[: 9 * BLOCK]
