@@ -13,6 +13,10 @@ from hcfs.store import BLOCK, Store
 BATCH_OBJECTS = 128
 """Evicted in the background at once: some milliseconds, after which a waiting writer has its turn."""
 
+PATIENT = 8
+"""Writers that wait for the end of protection at once, for all quotas together: half of those that a mount serves at
+once, so that a full namespace holds up nobody else's writes."""
+
 
 class QuotaEviction:
     """Evicts an owner's own objects, in whichever thread needs it.
@@ -37,13 +41,15 @@ class QuotaEviction:
         self._turn = turn
         self._on_evicted = on_evicted
         self._wait = wait
+        self._patience = threading.Semaphore(PATIENT)
 
     def make_room(self, owner: Owner, blocks: int, *, moved: bool = False) -> bool:
         """Evict of the owner's objects, least recently used first, until its quotas have room for so many more blocks.
 
         True when something went, here or by another thread meanwhile. False within a second when nothing of its own can
         be evicted, and at once, with nothing evicted, when what is staged leaves no room for it anyhow. Where only
-        lookups protect what could be evicted it waits for the end of that, as Eviction.make_room does. moved: see
+        lookups protect what could be evicted it waits for the end of that, as Eviction.make_room does, unless PATIENT
+        others wait for quotas already. moved: see
         Quotas.shortage. Raises ReadOnlyStore.
         """
 
@@ -61,7 +67,16 @@ class QuotaEviction:
 
         with self._store.lock:
             possible = self._quotas.fits_alone(owner, blocks, moved=moved)
-        return possible and self._wait(attempt, hopeful)
+        if not possible:
+            return False
+        if attempt():
+            return True
+        if not hopeful() or not self._patience.acquire(blocking=False):
+            return False
+        try:
+            return self._wait(attempt, hopeful)
+        finally:
+            self._patience.release()
 
     def evict_excess(self, namespace: int) -> int:
         """Evict until the namespace and its salts are within their quotas, or no more can go; bytes freed. What is

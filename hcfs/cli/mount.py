@@ -36,6 +36,8 @@ def command(
       lookup_grace=30s      how long a lookup protects from eviction
       high_watermark=95%    use of the space above which the oldest objects go ...
       low_watermark=90%     ... down to this
+      discard=off           batch: tell the device of freed blocks
+      data_plane=auto       on, off: threads or pyfuse3 serve the hot requests
       memory=256M, log=FILE as --memory and --log
     """
     from hcfs.mount.daemon import mount  # brings pyfuse3 and trio along

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import mmap
 import threading
+
+log = logging.getLogger(__name__)
+
+_AGAIN = 0.1
+"""Seconds until memory that the system refused is asked for again, if no buffer comes back before."""
 
 
 class Payloads:
@@ -21,17 +27,31 @@ class Payloads:
         self.kept = kept
         self._free: list[memoryview] = []
         self._made = 0
+        self._short = False
         self._changed = threading.Condition(threading.Lock())
 
     def take(self) -> memoryview:
         """A buffer with undefined content. Blocks while all are in use."""
         with self._changed:
-            while not self._free and self._made >= self.limit:
-                self._changed.wait()
-            if self._free:
-                return self._free.pop()
-            self._made += 1
-        return memoryview(mmap.mmap(-1, self.size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+            while True:
+                if self._free:
+                    return self._free.pop()
+                if self._made < self.limit:
+                    try:
+                        buffer = mmap.mmap(-1, self.size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+                    except (OSError, MemoryError) as error:
+                        self._note(error)
+                    else:
+                        self._made += 1
+                        return memoryview(buffer)
+                self._changed.wait(_AGAIN if self._made < self.limit else None)
+
+    def _note(self, error: Exception) -> None:
+        if not self._short:
+            log.error(
+                "%d buffers for writes, and no memory for one more (%s): writes wait for each other", self._made, error
+            )
+        self._short = True
 
     def give(self, buffer: memoryview) -> None:
         """Give one back; nothing may refer to it any more."""

@@ -84,6 +84,8 @@ class Workers:
         self._followers = 0
         self._stopping = False
         self._ended = False
+        self._short = False
+        """It was said that no thread can be started."""
         self.served: Counter[int] = Counter()
         """Requests by opcode, since the mount began, that were answered here."""
         self.forwarded: Counter[int] = Counter()
@@ -108,10 +110,23 @@ class Workers:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _start_thread(self) -> None:
+        """One more. Where there is no memory for it, those that there are take turns; the first one must start."""
+        thread = threading.Thread(target=self._work, name=f"hcfs-plane-{len(self._threads)}", daemon=True)
         with self._lock:
-            thread = threading.Thread(target=self._work, name=f"hcfs-plane-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-        thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                if not self._threads:
+                    raise
+                if not self._short:
+                    log.error(
+                        "%d threads serve, and no more can be started (%s): give the daemon more memory or threads",
+                        len(self._threads),
+                        error,
+                    )
+                self._short = True
+            else:
+                self._threads.append(thread)
 
     def _work(self) -> None:
         while True:

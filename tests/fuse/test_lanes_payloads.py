@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import threading
 
 import pytest
@@ -63,3 +64,33 @@ def test_payloads_are_bounded_and_give_memory_back() -> None:
 def test_one_buffer_is_too_few() -> None:
     with pytest.raises(ValueError, match="2 are needed"):
         Payloads(4096, 1, 1)
+
+
+def test_memory_that_the_system_refuses_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For a buffer that comes back, or for the system to change its mind; it is said once."""
+    payloads = Payloads(4096, 20, 8)
+    taken = [payloads.take() for _ in range(2)]
+    refused = threading.Event()
+
+    def refuse(*_: object, **__: object) -> object:
+        refused.set()
+        raise OSError(12, "Cannot allocate memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mmap, "mmap", refuse)
+        for give in (True, False):
+            got: list[memoryview] = []
+            refused.clear()
+            waiting = threading.Thread(target=lambda got=got: got.append(payloads.take()))
+            waiting.start()
+            assert refused.wait(10)
+            if give:
+                payloads.give(taken.pop())
+                waiting.join(10)
+                assert got
+    waiting.join(10)
+    assert got
+    assert len(caplog.records) == 1
+    caplog.clear()

@@ -152,6 +152,25 @@ def test_memory_operations_keep_their_order(make: Callable[..., Kernel]) -> None
     assert order == sent
 
 
+def test_without_memory_for_threads_those_that_there_are_serve_everything(
+    make: Callable[..., Kernel], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A job that waited for a thread that never starts would hang its caller for ever."""
+    kernel = make({Opcode.READ: Route(lambda _: b"read", Lane(4)), Opcode.LOOKUP: lambda _: b"x"})
+    assert kernel.ask(Opcode.LOOKUP) == (0, b"x")
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for _ in range(20):
+        assert kernel.ask(Opcode.READ, READ_IN.pack(1, 0, 1, 0, 0, 0, 0)) == (0, b"read")
+        assert kernel.ask(Opcode.LOOKUP) == (0, b"x")
+    monkeypatch.undo()
+    assert [record.message for record in caplog.records if "no more can be started" in record.message]
+    caplog.clear()
+
+
 def test_finish_waits_for_what_was_begun(make: Callable[..., Kernel]) -> None:
     go = threading.Event()
     kernel = make({Opcode.READ: Route(waiting_for(go, b"read"), Lane(1))})

@@ -278,3 +278,26 @@ def test_options_change_under_running_io(mount: Mount) -> None:
     assert problems == []
     eventually(lambda: usage(mount)["used_bytes"] <= 4 * MIB, "the last quota is kept")
     assert usage(mount)["quota_bytes"] == 4 * MIB
+
+
+def test_a_full_namespace_holds_up_nobody_elses_writes(make_mount: Callable[..., Mount]) -> None:
+    """24 writers of one whose files were all just looked up, so that only the end of that could make room: some wait
+    for it, the others get EDQUOT, and writers elsewhere and the administrator are served."""
+    mount = make_mount(options="lookup_grace=30")
+    kv, other = limited(mount, str(10 * MIB)), mount.ns("other")
+    for name in "abcd":
+        put(kv / name, pattern(name, 2300 * KIB))
+        os.stat(kv / name)
+    with ThreadPoolExecutor(25) as threads:
+        writers = [threads.submit(errno_of, store, kv / f"{number}", b"y" * (3 * MIB)) for number in range(24)]
+        eventually(lambda: sum(each.done() for each in writers) >= 12, "some are refused")
+        served = threads.submit(lambda: [put(other / f"{number}", b"x" * MIB) for number in range(20)])
+        try:
+            served.result(15)
+            waiting = sum(not each.done() for each in writers)
+        finally:
+            set_option(kv, "none")
+    answers = [each.result() for each in writers]
+    assert 0 < waiting <= 8
+    assert answers.count("EDQUOT") >= 12
+    assert set(answers) == {"ok", "EDQUOT"}
