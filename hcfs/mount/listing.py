@@ -16,10 +16,10 @@ from hcfs.mount.virtual import VIRTUAL
 from hcfs.store import BLOCK, Kind
 from hcfs.store.errors import NoSuchObject
 
-LISTED_TIMEOUT = 0.0
-"""Seconds for which the kernel may answer for names of files that it learned from a listing. A listing protects
-nothing from eviction, else one `ls` would protect everything; so what was listed is looked up when somebody asks for
-it, and protected then."""
+LISTED_TIMEOUT = 5.0
+"""Seconds for which the kernel may answer for what it learned from a listing. Listing everything mustn't protect
+everything from eviction, as lookups do, and `ls -l` looks up all that it listed; so what was only listed is looked up
+again before long, and not at once."""
 
 
 LISTED_TOGETHER = 128

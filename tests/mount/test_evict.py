@@ -173,19 +173,3 @@ with open(sys.argv[1], "r+b", buffering=0) as control:
     workers = [subprocess.Popen([sys.executable, "-c", script, path, kv.name]) for _ in range(8)]
     assert [worker.wait(60) for worker in workers] == [0] * 8
     assert os.listdir(kv) == []
-
-
-def test_a_listing_protects_nothing_and_hides_no_lookup(make_mount: Callable[..., Mount]) -> None:
-    """After `ls -l` the kernel knows every name. Who then asks for one is still a lookup, whose file stays."""
-    mount = make_mount(size="64M", options="lookup_grace=1h")
-    kv = mount.ns()
-    for name in ("listed", "asked"):
-        put(kv / name, pattern(name, MIB))
-    mount.umount()
-    mount.mount()
-    with os.scandir(kv) as entries:
-        assert {entry.name for entry in entries} == {"listed", "asked"}
-    os.stat(kv / "asked")
-    answer = evict(mount, "kv", "--all")
-    assert (answer["objects"], answer["kept"]["protected_objects"]) == (1, 1)
-    assert os.listdir(kv) == ["asked"]
