@@ -92,8 +92,7 @@ def unmount(directory: str, lazy: bool) -> None:
     mountpoint.unmount_now(path, lazy=lazy)
     if lazy or daemon is None:
         return
-    began = time.monotonic()
-    deadline, look = began + UNMOUNT_LIMIT, began + ELSEWHERE_AFTER
+    deadline, look = time.monotonic() + UNMOUNT_LIMIT, time.monotonic() + ELSEWHERE_AFTER
     while not has_ended(daemon):
         if time.monotonic() > look:
             _refuse_elsewhere(directory, mounted)
@@ -250,9 +249,7 @@ def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], No
         )
 
         def serving() -> None:
-            tuning.tune_mount(path)
-            mounted = mount_at(path)
-            filesystem.device = None if mounted is None else mounted.device
+            filesystem.device = tuning.tune_mount(path)
             _log_state(source, path, device, store)
             ready()
 

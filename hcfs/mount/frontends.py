@@ -97,6 +97,11 @@ class PyfuseFrontEnd:
         return 0
 
 
+def cannot_mount(path: str, reason: str) -> HcfsError:
+    """What to say when the kernel, or who mounts for it, refuses."""
+    return HcfsError(f"{path} can't be mounted at: {reason}; is /dev/fuse there, and may you use it?")
+
+
 def attach(operations: Operations, path: str, options: set[str]) -> None:
     """pyfuse3.init. libfuse says on stderr why it couldn't, so that is caught and becomes HcfsError's reason."""
     said = os.memfd_create("hcfs-fuse")
@@ -106,9 +111,7 @@ def attach(operations: Operations, path: str, options: set[str]) -> None:
         pyfuse3.init(operations, path, options)
     except RuntimeError as error:
         text = os.pread(said, 4096, 0).decode(errors="replace").strip().replace("\n", "; ")
-        raise HcfsError(
-            f"{path} can't be mounted at: {text or error}; is /dev/fuse there, and may you use it?"
-        ) from None
+        raise cannot_mount(path, text or str(error)) from None
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)

@@ -20,7 +20,7 @@ from hcfs.fuse.protocol import Opcode
 from hcfs.fuse.workers import Workers
 from hcfs.mount.client import connection_of
 from hcfs.mount.filesystem import Filesystem
-from hcfs.mount.frontends import attach, run_library
+from hcfs.mount.frontends import attach, cannot_mount, run_library
 from hcfs.mount.guard import abort, is_connected
 from hcfs.mount.hot import HotCalls
 from hcfs.mount.limits import BACKGROUND, READ_AHEAD_KB
@@ -116,9 +116,7 @@ class DataPlane:
         except NoHelper as error:
             raise HandshakeFailed(str(error)) from None
         except HcfsError as error:
-            raise HcfsError(
-                f"{self._path} can't be mounted at: {error}; is /dev/fuse there, and may you use it?"
-            ) from None
+            raise cannot_mount(self._path, str(error)) from None
         try:
             shake_hands_with_kernel(connection, max_background=BACKGROUND, max_readahead=READ_AHEAD_KB << 10)
         except BaseException:

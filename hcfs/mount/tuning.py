@@ -34,12 +34,13 @@ def tune_process() -> None:
     _write("/proc/self/oom_score_adj", -900)
 
 
-def tune_mount(directory: str) -> None:
-    """Raise the kernel's limits of the mount at a directory. Blocks for a moment; asks nothing of the mount itself."""
+def tune_mount(directory: str) -> int | None:
+    """Raise the kernel's limits of the mount at a directory; st_dev of its files, None when the mount table lacks it.
+    Blocks for a moment; asks nothing of the mount itself."""
     mount = mount_at(directory)
     if mount is None:
         log.info("the mount at %s isn't in the mount table: its limits stay the kernel's", directory)
-        return
+        return None
     major, minor = os.major(mount.device), os.minor(mount.device)
     connection = f"{_CONNECTIONS}/{minor}"
     if os.geteuid() == 0 and not os.path.isdir(connection):
@@ -47,6 +48,7 @@ def tune_mount(directory: str) -> None:
     _write(f"{connection}/max_background", BACKGROUND)
     _write(f"{connection}/congestion_threshold", BACKGROUND * 3 // 4)
     _write(f"/sys/class/bdi/{major}:{minor}/read_ahead_kb", READ_AHEAD_KB)
+    return mount.device
 
 
 def _write(path: str, value: int) -> None:

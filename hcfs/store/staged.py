@@ -327,12 +327,14 @@ class Staged(StagedAttributes):
             for index in range(run):
                 buffer[index * BLOCK : (index + 1) * BLOCK] = self._cache[blocks[at + index]]
             self._write_blocks(blocks[at], buffer)
+            for block in blocks[at : at + run]:
+                del self._cache[block]
             # Given back before the next is asked for: threads that hold buffers and wait for more wait for each other.
             del buffer
             at += run
 
     def _write_blocks(self, first: int, view: memoryview) -> None:
-        """Write whole blocks to the device; cached ones in the range are superseded."""
+        """Write whole blocks to the device."""
         count = len(view) // BLOCK
         with self._growth:
             for start, end in self._windows.gaps(first, first + count):
@@ -345,9 +347,6 @@ class Staged(StagedAttributes):
         with self._store.lock:
             self._written.add(first, first + count)
             self._store.data_written = True
-        with self._flow:
-            for block in [b for b in self._cache if first <= b < first + count]:
-                del self._cache[block]
 
     def _grow(self, start: int, end: int) -> None:
         """Allocate blocks for [start, end), and some for what is likely to follow. `_growth` is held; blocks while room
