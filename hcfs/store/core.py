@@ -27,6 +27,7 @@ from hcfs.store.log import LogWriter
 from hcfs.store.pins import Pin
 from hcfs.store.space import Share, Space
 from hcfs.store.superblock import BLOCK, Superblock
+from hcfs.store.timestamps import now_ns
 
 if TYPE_CHECKING:
     from hcfs.store.staged import Staged
@@ -145,7 +146,7 @@ class Core:
         everything before its first item, since items that were added stay."""
         with self.lock:
             self.require_writable()
-            transaction = Transaction(self.index, time.time_ns())
+            transaction = Transaction(self.index, now_ns())
             empty = len(transaction.payload)
             try:
                 yield transaction
@@ -181,7 +182,7 @@ class Core:
         slot back."""
         if self.index.next_serial >= self.serial_limit:
             self.serial_limit = self.index.next_serial + SERIAL_STEP
-            transaction = Transaction(self.index, time.time_ns())
+            transaction = Transaction(self.index, now_ns())
             transaction.serial(self.serial_limit)
             self.enqueue(bytes(transaction.payload))
         slot = self.index.table.take_slot()

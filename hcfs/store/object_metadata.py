@@ -9,6 +9,7 @@ from hcfs.store.attributes import ENTRY_BYTES, Extra
 from hcfs.store.core import TOUCHES_MOST, Core
 from hcfs.store.errors import InvalidName, NoSuchAttribute
 from hcfs.store.items import Transaction
+from hcfs.store.timestamps import now_ns
 from hcfs.store.xattrs import check_xattr
 
 
@@ -37,7 +38,7 @@ class ObjectMetadata(Core):
                         gid=old.gid if gid is None else gid,
                         atime_ns=old.atime_ns if atime_ns is None else atime_ns,
                         mtime_ns=old.mtime_ns if mtime_ns is None else mtime_ns,
-                        ctime_ns=time.time_ns() if ctime_ns is None else ctime_ns,
+                        ctime_ns=now_ns() if ctime_ns is None else ctime_ns,
                     )
                 )
                 return

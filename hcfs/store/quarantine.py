@@ -11,6 +11,7 @@ from hcfs.store.errors import NoSuchObject
 from hcfs.store.items import Transaction
 from hcfs.store.space import Share
 from hcfs.store.staging import Staging
+from hcfs.store.timestamps import now_ns
 
 QUARANTINE_XATTR = b"hcfs.quarantine"
 
@@ -51,7 +52,7 @@ class Quarantine(Staging):
             self.observe_removed(slot)
             if self.state == "read-only" or self.writer is None:
                 for parent, name in names:
-                    self.index.unname(parent, name, time.time_ns())
+                    self.index.unname(parent, name, now_ns())
                 self.index.table.flags[slot] |= Flags.QUARANTINED
             else:
                 if self.metadata_shortage(len(path), 0):

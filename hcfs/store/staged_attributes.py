@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import stat
 import threading
-import time
 from typing import Any
 
 from hcfs.store.attributes import Attributes, Extra
 from hcfs.store.errors import NoSuchAttribute
+from hcfs.store.timestamps import now_ns
 from hcfs.store.xattrs import check_xattr
 
 
@@ -59,7 +59,7 @@ class StagedAttributes:
         if mode is not None:
             changes["mode"] = stat.S_IFREG | stat.S_IMODE(mode)
         with self._lock:
-            self._attributes = self._attributes._replace(**{"ctime_ns": time.time_ns()} | changes)
+            self._attributes = self._attributes._replace(**{"ctime_ns": now_ns()} | changes)
             self.changed_attributes.update(changes)
 
     def get_xattr(self, name: bytes) -> bytes | None:
@@ -88,6 +88,6 @@ class StagedAttributes:
 
     def note_write(self) -> None:
         """The content changes now: times follow it, also where they were set before. The caller holds the lock."""
-        now = time.time_ns()
+        now = now_ns()
         self._attributes = self._attributes._replace(mtime_ns=now, ctime_ns=now)
         self.changed_attributes.pop("mtime_ns", None)

@@ -25,6 +25,7 @@ from hcfs.store.space import Share
 from hcfs.store.staged import MAX_GRANULES, Staged
 from hcfs.store.superblock import BLOCK
 from hcfs.store.table import ROW_BYTES, Row
+from hcfs.store.timestamps import now_ns
 from hcfs.store.tree import ROOT_SLOT
 
 SEGMENT_BLOCKS = 1024
@@ -69,7 +70,7 @@ class Staging(Names, Content):
             # Before the pin, which nobody would release if there were no id left.
             oid = self.new_id()
             pin = self.pin(base) if base is not None else None
-            now = time.time_ns()
+            now = now_ns()
             if base is not None:
                 extra = self.extra_of(self.slot(base))
                 attributes = self.attributes(base)._replace(id=oid, nlink=1, state="staged")

@@ -135,6 +135,12 @@ def test_touch_copies_nothing(kv: Path) -> None:
     assert os.getxattr(kv / "weights", "user.hcfs.extents") == extents
     subprocess.run(["touch", kv / "weights"], check=True)
     eventually(lambda: os.stat(kv / "weights").st_mtime_ns >= before.st_mtime_ns, "touch sets the present time")
+    for _ in range(20):
+        # However soon after the write: both times are read from one clock.
+        put(kv / "soon", OLD)
+        written = os.stat(kv / "soon").st_mtime_ns
+        os.utime(kv / "soon")
+        assert os.stat(kv / "soon").st_mtime_ns >= written
     assert os.stat(kv / "weights").st_ino == before.st_ino
     assert load(kv / "weights") == OLD
 

@@ -33,6 +33,7 @@ class Maker:
     def __init__(self) -> None:
         ticks = itertools.count(NOW, 1000)
         time.time_ns = lambda: next(ticks)
+        time.clock_gettime_ns = lambda _: next(ticks)
         secrets.randbelow = lambda limit: limit // 1000
         self.device = MemoryDevice(16 << 20)
         format_device(
