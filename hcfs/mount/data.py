@@ -64,7 +64,7 @@ class Data(Opening):
 
     def flush(self, number: int) -> Blocking[None] | None:
         """A descriptor is closed, perhaps one of several of this handle: seal what was written, so that close() can
-        fail and whatever publishes next can't."""
+        fail and whatever publishes next can't. Blocking while it seals; it doesn't wait for writes under way."""
         handle = self.handles.get(number)
         if isinstance(handle, LockHandle):
             return Blocking(handle.lock_file.settle) if handle.writable and handle.lock_file.dirty else None
@@ -78,7 +78,9 @@ class Data(Opening):
                 raise CallError(errno.EIO)
             if version.failed:
                 raise CallError(version.failed)
-            if version.fate is not Fate.STAGED or version.flushed:
+            if version.fate is not Fate.STAGED or version.flushed or version.writing:
+                # While a write is under way this isn't the last close. Waiting for that write would hold up whoever
+                # inherited the descriptor, as a fork does within its exec.
                 return None
             if not version.modified:
                 version.flushed_changes = version.changes

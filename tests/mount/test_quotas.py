@@ -294,10 +294,15 @@ def test_a_full_namespace_holds_up_nobody_elses_writes(make_mount: Callable[...,
         served = threads.submit(lambda: [put(other / f"{number}", b"x" * MIB) for number in range(20)])
         try:
             served.result(15)
+            # Everything is protected, so there is nothing to evict; the command says so while they wait. Its exec
+            # closes what it inherits of this process, whose writes wait.
+            evicted = json.loads(hcfs("evict", mount.dir, "kv", "--all", "--json").stdout)
             waiting = sum(not each.done() for each in writers)
         finally:
             set_option(kv, "none")
     answers = [each.result() for each in writers]
     assert 0 < waiting <= 8
+    assert evicted["objects"] == 0
+    assert evicted["kept"]["protected_objects"] == 4
     assert answers.count("EDQUOT") >= 12
     assert set(answers) == {"ok", "EDQUOT"}

@@ -10,8 +10,15 @@ import pytest
 from mountcore.kernel import Process, Rig, errno_of, eventually, other_process
 
 from hcfs.mount.attributes import Changes
+from hcfs.mount.handles import VersionHandle
 
 W = os.O_WRONLY | os.O_CREAT
+
+
+def handle_of(process: Process, number: int) -> VersionHandle:
+    handle = process.fs.handles.get(number)
+    assert isinstance(handle, VersionHandle)
+    return handle
 
 
 def test_each_close_flushes_and_the_last_one_publishes(me: Process, other: Process) -> None:
@@ -41,6 +48,23 @@ def test_written_after_the_last_flush(me: Process, other: Process) -> None:
     me.fs.release(handle)
     eventually(lambda: other.exists(b"f"), "published in the background")
     assert other.load(b"f") == b"after!"
+
+
+def test_a_close_beside_a_write_waits_for_nothing(me: Process, other: Process) -> None:
+    """A process that is forked while its thread writes closes what it inherited. That isn't the last close, so it seals
+    nothing; the last one does."""
+    handle = me.open(b"f.tmp", W)
+    me.write(handle, b"first ")
+    version = handle_of(me, handle).version
+    with me.fs._change(version):
+        assert me.fs.flush(handle) is None
+        assert not version.flushed
+    me.write(handle, b"second", 6)
+    me.flush(handle)
+    assert version.flushed
+    me.rename(b"f.tmp", b"f")
+    assert other.load(b"f") == b"first second"
+    me.fs.release(handle)
 
 
 def test_a_rename_publishes_what_was_flushed(me: Process, other: Process) -> None:

@@ -251,6 +251,7 @@ def test_rename_replaces(scene: Scene) -> None:
 def test_attributes_are_set_one_by_one(scene: Scene) -> None:
     store = scene.store
     for changes in ({"mode": 0o7123}, {"uid": 77}, {"gid": 78}, {"atime_ns": 1}, {"mtime_ns": -2}, {"ctime_ns": 3}):
+        store.set_attributes(scene.file, ctime_ns=1)
         before = store.attributes(scene.file)
         store.set_attributes(scene.file, **changes)
         after = store.attributes(scene.file)
