@@ -99,7 +99,7 @@ def test_every_module_of_the_room_can_be_imported_alone(room: str) -> None:
     subprocess.run([sys.executable, "-c", program, *names], check=True, timeout=120)
 
 
-@pytest.mark.parametrize("command", ["status", "info", "ns", "keys", "lmcache-config", "weights"])
+@pytest.mark.parametrize("command", ["status", "top", "info", "ns", "keys", "lmcache-config", "weights"])
 def test_reporting_commands_start_without_the_daemon_libraries(command: str) -> None:
     program = (
         "import sys\n"

@@ -16,6 +16,7 @@ _MODULES = {
     "umount": "hcfs.cli.umount",
     "info": "hcfs.cli.info",
     "status": "hcfs.cli.status",
+    "top": "hcfs.cli.top",
     "ns": "hcfs.cli.ns",
     "evict": "hcfs.cli.evict",
     "fsck": "hcfs.cli.fsck",

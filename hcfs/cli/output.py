@@ -78,6 +78,21 @@ def human_size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
+def rate(value: float | None) -> str:
+    """`12.5/s`; a dash where nothing is known yet."""
+    return "-" if value is None else f"{value:.0f}/s" if value >= 10 or not value else f"{value:.1f}/s"
+
+
+def byte_rate(value: float | None) -> str:
+    """`1.5 MiB/s`; a dash where nothing is known yet."""
+    return "-" if value is None else f"{human_size(int(value))}/s"
+
+
+def printable(text: str) -> str:
+    """The text with whatever a terminal would obey, line breaks and escape sequences, written as in Python."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
 def warn(sentence: str) -> None:
     """A sentence on stderr about what the user may want to know, while the command goes on."""
     click.echo(f"hcfs: {sentence}", err=True)

@@ -1,0 +1,28 @@
+"""What `hcfs top` shows of a fetch that is under way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from harness.cli import hcfs
+from harness.mounts import Mount
+from harness.s3 import S3, Fault
+from mount.actors import eventually
+from origin.clients import WARNINGS, content, namespace, openers, origin_status
+
+
+def test_a_fetch_is_seen_on_its_way(make_mount: Callable[..., Mount], s3: S3) -> None:
+    mount = make_mount(allow_warnings=WARNINGS)
+    size = 16 << 20
+    weights, _ = namespace(mount, s3, {"model": content("model", size)})
+    s3.faults = lambda asked, _: None if asked.lists else Fault(slow=0.02)
+    opening = openers(weights / "model", 2)
+    eventually(lambda: origin_status(mount, weights)["ingesting"], "the fetch has begun")
+    lines = hcfs("top", mount.dir, "--json", "--iterations", "6", "--interval", "0.3").stdout.splitlines()
+    s3.fresh()
+    assert opening.join()
+    fetches = [each for line in lines for each in json.loads(line)["fetches"]]
+    assert {(each["namespace"], each["key"], each["size"]) for each in fetches} == {(weights.name, "model", size)}
+    assert [each["bytes"] for each in fetches] == sorted(each["bytes"] for each in fetches)
+    assert any(each["bytes_rate"] for each in fetches)
