@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hcfs.device.arena import Arena
 from hcfs.device.buffers import BufferPool, PoolStatistics
 from hcfs.device.errors import (
     DeviceError,
@@ -21,6 +22,7 @@ from hcfs.device.protocol import BLOCK, BlockDevice, IoMode, check_range
 
 __all__ = [
     "BLOCK",
+    "Arena",
     "BlockDevice",
     "BufferPool",
     "DeviceError",

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 import threading
 from collections import defaultdict
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
+from hcfs.device.arena import Arena, anonymous
+
 SMALLEST = 4096
 """Bytes of the smallest class of buffers; the others are its doubles."""
+
+LARGE = 256 << 10
+"""Buffers from this class on lie on huge pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +50,10 @@ class BufferPool:
         # Buffers come home from __del__, which the garbage collector may call anywhere, in this class's locked sections
         # too: SimpleQueue.put is the one primitive made for that. They are booked by the next caller that holds the
         # turn.
-        self._returned: SimpleQueue[mmap.mmap] = SimpleQueue()
+        self._returned: SimpleQueue[memoryview] = SimpleQueue()
         self._lease_types: dict[int, type[_Lease]] = {}
-        self._idle: defaultdict[int, list[mmap.mmap]] = defaultdict(list)
+        self._idle: defaultdict[int, list[memoryview]] = defaultdict(list)
+        self._arenas: dict[int, Arena] = {}
         self._idle_bytes = 0
         self._in_use = 0
         self._peak = 0
@@ -107,30 +112,35 @@ class BufferPool:
         return min(max(SMALLEST, 1 << (length - 1).bit_length()), self.budget)
 
     def _lend(self, size: int, length: int) -> memoryview:
-        mapping = self._take(size)
+        piece = self._take(size)
         self._in_use += size
         self._peak = max(self._peak, self._in_use)
         lease_type = self._lease_types.get(size)
         if lease_type is None:
             lease_type = self._lease_types[size] = _lease_type(size)
-        lease = lease_type.from_buffer(mapping)
-        lease.mapping = mapping
+        lease = lease_type.from_buffer(piece)
+        lease.piece = piece
         lease.home = self._returned
         return memoryview(lease).cast("B")[:length]
 
-    def _take(self, size: int) -> mmap.mmap:
-        """An idle mapping of that size, or a new one for which idle ones of other sizes make room."""
+    def _take(self, size: int) -> memoryview:
+        """An idle piece of that size, or a new one for which idle ones of other sizes make room."""
         if self._idle[size]:
             self._idle_bytes -= size
             return self._idle[size].pop()
         for other in sorted(self._idle, reverse=True):
             while self._idle[other] and self._in_use + self._idle_bytes + size > self.budget:
                 self._idle_bytes -= other
-                # Dropped, not closed: the lease that ended may still be on its way out of its __del__ in another
-                # thread.
-                self._idle[other].pop()
-        # Private: shared anonymous memory is shmem, whose page faults are slower.
-        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+                piece = self._idle[other].pop()
+                if other >= LARGE:
+                    self._arenas[other].give(piece)
+                # Others are dropped, not closed: the lease that ended may still be on its way out of its __del__ in
+                # another thread.
+        if size < LARGE:
+            return memoryview(anonymous(size))
+        if size not in self._arenas:
+            self._arenas[size] = Arena(size)
+        return self._arenas[size].take()
 
     def _book_returned(self) -> None:
         try:
@@ -139,11 +149,10 @@ class BufferPool:
         except Empty:
             pass
 
-    def _book(self, mapping: mmap.mmap) -> None:
-        size = len(mapping)
-        self._in_use -= size
-        self._idle_bytes += size
-        self._idle[size].append(mapping)
+    def _book(self, piece: memoryview) -> None:
+        self._in_use -= len(piece)
+        self._idle_bytes += len(piece)
+        self._idle[len(piece)].append(piece)
 
 
 class _Lease(ctypes.Array[ctypes.c_ubyte]):
@@ -151,11 +160,11 @@ class _Lease(ctypes.Array[ctypes.c_ubyte]):
 
     _type_ = ctypes.c_ubyte
     _length_ = 0
-    mapping: mmap.mmap
-    home: SimpleQueue[mmap.mmap]
+    piece: memoryview
+    home: SimpleQueue[memoryview]
 
     def __del__(self) -> None:
-        self.home.put(self.mapping)
+        self.home.put(self.piece)
 
 
 def _lease_type(size: int) -> type[_Lease]:

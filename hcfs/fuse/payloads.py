@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import mmap
 import threading
+from typing import Protocol
 
 log = logging.getLogger(__name__)
 
@@ -12,21 +12,35 @@ _AGAIN = 0.1
 """Seconds until memory that the system refused is asked for again, if no buffer comes back before."""
 
 
+class Memory(Protocol):
+    """Where buffers come from. Not thread-safe."""
+
+    size: int
+    """Bytes of each, whole pages."""
+
+    def take(self) -> memoryview:
+        """A page-aligned buffer. OSError or MemoryError where the system has no more."""
+
+    def give(self, piece: memoryview, /) -> None:
+        """Give one back, and its pages to the system."""
+
+
 class Payloads:
-    """Page-aligned buffers of one size, `limit` at most: who takes one more waits, and the kernel with it.
+    """Page-aligned buffers, `limit` at most: who takes one more waits, and the kernel with it.
     Thread-safe."""
 
-    def __init__(self, size: int, limit: int, kept: int) -> None:
-        """size: bytes, whole pages. limit: 2 at least, one to read into while the other is written from. kept: idle
+    def __init__(self, memory: Memory, limit: int, kept: int) -> None:
+        """limit: 2 at least, one to read into while the other is written from. kept: idle
         buffers that stay; the pages of others go back to the system, and cost page faults when they are wanted
         again."""
         if limit < 2:
             raise ValueError(f"{limit} buffers are too few: 2 are needed")
-        self.size = size
+        self.size = memory.size
         self.limit = limit
         self.kept = kept
-        self._free: list[memoryview] = []
+        self._memory = memory
         self._made = 0
+        self._free: list[memoryview] = []
         self._short = False
         self._changed = threading.Condition(threading.Lock())
 
@@ -38,18 +52,20 @@ class Payloads:
                     return self._free.pop()
                 if self._made < self.limit:
                     try:
-                        buffer = mmap.mmap(-1, self.size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+                        buffer = self._memory.take()
                     except (OSError, MemoryError) as error:
                         self._note(error)
                     else:
                         self._made += 1
-                        return memoryview(buffer)
+                        return buffer
                 self._changed.wait(_AGAIN if self._made < self.limit else None)
 
     def _note(self, error: Exception) -> None:
         if not self._short:
             log.error(
-                "%d buffers for writes, and no memory for one more (%s): writes wait for each other", self._made, error
+                "%d buffers for writes, and no memory for one more (%s): writes wait for each other",
+                self._made,
+                error,
             )
         self._short = True
 
@@ -59,6 +75,7 @@ class Payloads:
             if len(self._free) < self.kept:
                 self._free.append(buffer)
             else:
+                self._memory.give(buffer)
                 self._made -= 1
             self._changed.notify()
 

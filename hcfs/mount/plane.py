@@ -10,6 +10,7 @@ from contextlib import suppress
 import pyfuse3
 import trio
 
+from hcfs.device import Arena
 from hcfs.errors import HcfsError
 from hcfs.fuse.bridge import Bridge
 from hcfs.fuse.connection import Connection, NoHelper
@@ -62,7 +63,7 @@ class DataPlane:
         self._bridge = Bridge()
         attach(operations, f"/dev/fd/{self._bridge.library.detach()}", options)
         self._hot = HotCalls(filesystem)
-        self._payloads = Payloads(MAX_WRITE, PAYLOADS_MAX, memory // PAYLOADS_PART // MAX_WRITE)
+        self._payloads = Payloads(Arena(MAX_WRITE), PAYLOADS_MAX, memory // PAYLOADS_PART // MAX_WRITE)
         self._connection: Connection | None = None
         self._number: int | None = None
         self._workers: Workers | None = None

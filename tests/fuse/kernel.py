@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 
+from hcfs.device import Arena
 from hcfs.fuse.bridge import Bridge
 from hcfs.fuse.connection import Connection
 from hcfs.fuse.handshake import MAX_WRITE
@@ -30,7 +31,7 @@ class Kernel:
         self.bridge = Bridge()
         self.bridge.library.settimeout(10)
         self.bridge.start(self.connection, lambda _: None)
-        self.payloads = Payloads(MAX_WRITE, payloads, payloads)
+        self.payloads = Payloads(Arena(MAX_WRITE), payloads, payloads)
         full = {opcode: each if isinstance(each, Route) else Route(each) for opcode, each in routes.items()}
         self.workers = Workers(
             self.connection, self.bridge, full, Lane(control), self.payloads, failed=self._failed, on_end=self.ended.set

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from hcfs.device.arena import HUGE, Arena
 from hcfs.fuse.lanes import Job, Lane
 from hcfs.fuse.payloads import Payloads
 from hcfs.fuse.request import Request
@@ -43,7 +44,7 @@ def test_a_lane_is_idle_when_the_last_has_left() -> None:
 
 
 def test_payloads_are_bounded_and_give_memory_back() -> None:
-    payloads = Payloads(4096, 20, 8)
+    payloads = Payloads(Arena(4096), 20, 8)
     taken = [payloads.take() for _ in range(20)]
     assert payloads.bytes_made == 20 * 4096
     got: list[memoryview] = []
@@ -58,19 +59,20 @@ def test_payloads_are_bounded_and_give_memory_back() -> None:
         payloads.give(each)
     assert payloads.bytes_made == 8 * 4096
     again = [payloads.take() for _ in range(20)]
-    assert len({id(each.obj) for each in again}) == 20
+    assert len({id(each) for each in again}) == 20
 
 
 def test_one_buffer_is_too_few() -> None:
     with pytest.raises(ValueError, match="2 are needed"):
-        Payloads(4096, 1, 1)
+        Payloads(Arena(4096), 1, 1)
 
 
 def test_memory_that_the_system_refuses_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """For a buffer that comes back, or for the system to change its mind; it is said once."""
-    payloads = Payloads(4096, 20, 8)
+    # A region of its own for each, so that each asks the system.
+    payloads = Payloads(Arena(HUGE), 20, 8)
     taken = [payloads.take() for _ in range(2)]
     refused = threading.Event()
 
