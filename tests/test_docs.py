@@ -143,6 +143,16 @@ def test_files_of_the_debug_tree_in_the_operations_page(shared_mount: Mount) -> 
     assert shown == set(os.listdir(shared_mount.dir / ".hcfs"))
 
 
+def test_checks_of_the_doctor_in_the_operations_page() -> None:
+    """A check is named in the page if and only if some line of the doctor's can have that name."""
+    shown = {name for row in table("operations.md", "check", "what is done") for name in row[0].split(", ")}
+    source = "".join(path.read_text() for path in (ROOT / "hcfs" / "doctor").glob("*.py"))
+    made = set(re.findall(r'\b(?:ok|warning|failed)\(\s*f?"([^"]+)"', source)) | set(
+        re.findall(r'^_CHECK = "(.+)"$', source, re.MULTILINE)
+    )
+    assert {name.replace("{extra}", "...") for name in made} == {name.split(" (")[0] for name in shown}
+
+
 def test_dependencies_are_argued() -> None:
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     required = {re.split(r"[^\w-]", each, maxsplit=1)[0] for each in project["dependencies"]}

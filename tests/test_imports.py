@@ -21,7 +21,8 @@ ROOMS = {
     # The only way to a network, and it only reads: neither store nor cache can reach it.
     "origin": (set(), {"obstore"}),
     "mount": ({"fuse", "cache", "store", "device", "origin"}, {"prometheus_client", "pyfuse3", "trio"}),
-    "cli": ({"mount", "cache", "store", "device", "lmcache", "weights"}, {"click", "rich"}),
+    "doctor": ({"mount", "store", "device", "lmcache"}, {"pyfuse3"}),
+    "cli": ({"doctor", "mount", "cache", "store", "device", "lmcache", "weights"}, {"click", "rich"}),
     # Clients of a mount: they know paths and xattr names, as a program that isn't part of hcfs does.
     "lmcache": (set(), {"lmcache"}),
     # The last three are what `hcfs weights bench` measures beside its own reader.

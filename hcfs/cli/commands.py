@@ -25,6 +25,7 @@ _MODULES = {
     "keys": "hcfs.cli.keys",
     "lmcache-config": "hcfs.cli.lmcache_config",
     "weights": "hcfs.cli.weights",
+    "doctor": "hcfs.cli.doctor",
 }
 
 

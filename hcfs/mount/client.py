@@ -82,7 +82,11 @@ def read_file(path: str, directory: str) -> bytes:
     """A file of the mount at `directory`, read by a process of its own: one that waits for a daemon that hangs can't be
     ended, so it is left behind."""
     process = subprocess.Popen(
-        ["cat", path], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=False
+        ["cat", path],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "LC_ALL": "C"},  # its complaints are read
     )
     try:
         content, complaint = process.communicate(timeout=TIME_LIMIT)
@@ -94,8 +98,19 @@ def read_file(path: str, directory: str) -> bytes:
         ) from None
     if process.returncode:
         reason = complaint.decode(errors="replace").strip().rpartition(": ")[2]
+        if reason == os.strerror(errno.EACCES):
+            raise NotAllowed(
+                f"the mount at {directory} is closed to this user: ask as root or as whoever mounted it, or mount it "
+                "with '-o allow_other'"
+            )
         raise HcfsError(f"the mount at {directory} can't be read: {reason}; if its daemon has died, mount it again")
     return content
+
+
+class NotAllowed(HcfsError):
+    """Only others may look at the mount."""
+
+    errno = errno.EACCES
 
 
 class Interrupted(KeyboardInterrupt):

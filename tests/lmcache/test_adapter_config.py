@@ -10,6 +10,7 @@ from driver import Chunk, Client, Worker, WorkerError, make_chunks, make_key
 from harness.cli import hcfs
 from harness.mounts import Mount
 
+from hcfs.lmcache.accepts import ask
 from hcfs.lmcache.config import adapter_json, adapter_spec
 from hcfs.lmcache.keys import ChunkName, Key, OtherName, file_name, parse_name
 
@@ -85,3 +86,16 @@ def test_the_keys_command_lists_what_was_stored(worker: Worker, make_mount: Call
     }
     assert seen == {(chunk.key, chunk.length) for chunk in chunks}
     assert len(listed) == 4
+
+
+def test_the_doctor_asks_the_lmcache_that_is_installed(make_mount: Callable[..., Mount]) -> None:
+    mount = make_mount()
+    mount.ns("kv")
+    result = json.loads(hcfs("doctor", mount.dir, "--json").stdout)
+    said = [each for each in result["checks"] if each["check"] == "LMCache"]
+    assert [each["verdict"] for each in said] == ["ok", "ok"]
+    assert "namespace kv" in said[1]["detail"]
+    good = adapter_spec(mount.dir, "kv")
+    taken, refused = ask([good, {**good, "num_workers": 0}])
+    assert taken is None
+    assert "num_workers" in (refused or "")
