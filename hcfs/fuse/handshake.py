@@ -54,9 +54,11 @@ class HandshakeFailed(HcfsError):
     """The data plane can't be used here; a mount without it may."""
 
 
-def shake_hands_with_kernel(connection: Connection, *, max_background: int, max_readahead: int) -> InitFlag:
+def shake_hands_with_kernel(
+    connection: Connection, *, max_background: int, max_readahead: int, max_write: int = MAX_WRITE
+) -> InitFlag:
     """Answer INIT, the first request of a connection; the flags agreed on. Blocks. HandshakeFailed for a kernel that is
-    too old or doesn't ask in time. max_readahead: bytes."""
+    too old or doesn't ask in time. max_readahead, max_write: bytes; READs have MAX_WRITE in any case."""
     if not select.select([connection.fd], [], [], _TIME_LIMIT)[0]:
         raise HandshakeFailed(f"the kernel didn't begin to speak within {_TIME_LIMIT:g} s")
     head, rest = bytearray(IN_HEADER.size), memoryview(bytearray(MAX_WRITE + _PAGE))
@@ -76,7 +78,7 @@ def shake_hands_with_kernel(connection: Connection, *, max_background: int, max_
         agreed & 0xFFFFFFFF,
         max_background,
         max_background * 3 // 4,
-        MAX_WRITE,
+        max_write,
         1,
         MAX_WRITE // _PAGE,
         0,

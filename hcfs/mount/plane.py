@@ -44,9 +44,22 @@ holds up every request behind it: so where hundreds of threads wait for a device
 their part."""
 
 
+WRITERS = 64
+"""Threads that write at once whose WRITEs are to find room in that part: with less `--memory` WRITEs are smaller."""
+
+SMALLEST_WRITE = 128 << 10
+"""Bytes: any other request must fit, too, extended attributes of 64 KiB and their names among them."""
+
+
 def pool_budget(memory: int) -> int:
     """Bytes of the pool of I/O buffers, of the bytes of `--memory`."""
     return memory - memory // PAYLOADS_PART
+
+
+def write_bytes(memory: int) -> int:
+    """Most bytes of a WRITE, with so many of `--memory`: a power of two."""
+    fitting = memory // PAYLOADS_PART // WRITERS
+    return min(MAX_WRITE, max(SMALLEST_WRITE, 1 << fitting.bit_length() >> 1))
 
 
 class DataPlane:
@@ -63,7 +76,8 @@ class DataPlane:
         self._bridge = Bridge()
         attach(operations, f"/dev/fd/{self._bridge.library.detach()}", options)
         self._hot = HotCalls(filesystem)
-        self._payloads = Payloads(Arena(MAX_WRITE), PAYLOADS_MAX, memory // PAYLOADS_PART // MAX_WRITE)
+        self._write_bytes = write_bytes(memory)
+        self._payloads = Payloads(Arena(self._write_bytes), PAYLOADS_MAX, memory // PAYLOADS_PART // self._write_bytes)
         self._connection: Connection | None = None
         self._number: int | None = None
         self._workers: Workers | None = None
@@ -119,7 +133,12 @@ class DataPlane:
         except HcfsError as error:
             raise cannot_mount(self._path, str(error)) from None
         try:
-            shake_hands_with_kernel(connection, max_background=BACKGROUND, max_readahead=READ_AHEAD_KB << 10)
+            shake_hands_with_kernel(
+                connection,
+                max_background=BACKGROUND,
+                max_readahead=READ_AHEAD_KB << 10,
+                max_write=self._write_bytes,
+            )
         except BaseException:
             unmount_now(self._path, lazy=True)
             # Else whoever has looked there meanwhile waits for ever.

@@ -20,6 +20,8 @@ from harness.cli import hcfs
 from harness.mounts import Mount
 from mount.actors import Actor, errno_of, eventually, load_direct, pattern, put
 
+from hcfs.mount.plane import write_bytes
+
 MIB = 1 << 20
 
 
@@ -381,3 +383,13 @@ def write_aligned(fd: int, content: bytes) -> None:
     with mmap.mmap(-1, len(content)) as buffer:
         buffer[:] = content
         assert os.write(fd, buffer) == len(content)
+
+
+@pytest.mark.parametrize(
+    ("memory", "nbytes"),
+    [(1, 128), (32, 128), (64, 256), (127, 256), (128, 512), (255, 512), (256, 1024), (4096, 1024)],
+)
+def test_writes_are_smaller_where_memory_is(memory: int, nbytes: int) -> None:
+    """MiB of --memory, KiB of the largest WRITE: 64 of them fit in the quarter that is theirs."""
+    assert write_bytes(memory * MIB) == nbytes << 10
+    assert memory < 32 or 64 * write_bytes(memory * MIB) <= memory * MIB // 4

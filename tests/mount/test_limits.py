@@ -152,10 +152,11 @@ def test_memory_stays_within_its_budget(make_mount: Callable[..., Mount], tmp_pa
     for thread in threads:
         thread.join()
     assert problems == []
-    # Beside the budget: requests of 1 MiB that the kernel has handed over, and the threads' stacks.
-    assert peak() - before < (16 + 64) * MIB
     status = mount.status()
-    memory, writes = status["memory"], 4 * MIB if status["data_plane"] == "threads" else 0
+    memory, plane = status["memory"], status["data_plane"] == "threads"
+    writes = 4 * MIB if plane else 0
+    # Beside the budget: the threads' stacks, and with pyfuse3 alone requests of 1 MiB that the kernel has handed over.
+    assert peak() - before < (16 + (8 if plane else 64)) * MIB
     assert memory["budget"] == 16 * MIB - writes
     assert memory["peak"] <= memory["budget"]
 
