@@ -25,6 +25,7 @@ PATTERN_LENGTH_MAX = 255
 
 Verify = Literal["read", "open"]
 OriginCheck = Literal["etag", "length"]
+OriginOpen = Literal["stream", "whole"]
 
 IMMUTABLE = "immutable"
 REVALIDATE = "revalidate="
@@ -52,6 +53,9 @@ class NamespaceOptions:
     origin_check: OriginCheck | None = None
     """What a fetched object must agree with: its length and, where that is an MD5, its ETag; or its length alone. None
     without an origin."""
+    origin_open: OriginOpen | None = None
+    """Whether an open returns when the fetch has begun, and bytes are read as they arrive, or when the file is here and
+    checked. `verify=open` implies the latter. None without an origin."""
     write_policy: str | None = None
     """How files reach the origin, which so far they don't: `read-only`; None without one."""
 
@@ -68,7 +72,7 @@ class NamespaceOptions:
 
 _QUOTAS = ("quota", "salt_quota")
 
-OF_ORIGIN = ("origin_changes", "origin_check", "write_policy")
+OF_ORIGIN = ("origin_changes", "origin_check", "origin_open", "write_policy")
 """Options that say something only beside an origin."""
 
 OPTIONS = ("staging_patterns", "verify", *_QUOTAS, "origin", *OF_ORIGIN)
@@ -125,6 +129,7 @@ def parse(attributes: Mapping[bytes, bytes]) -> NamespaceOptions:
         origin=texts["origin"],
         origin_changes=texts.get("origin_changes") or IMMUTABLE,
         origin_check="length" if texts.get("origin_check") == "length" else "etag",
+        origin_open="whole" if texts.get("origin_open") == "whole" else "stream",
         write_policy="read-only",
     )
 
@@ -156,6 +161,10 @@ def _of_origin(option: str, value: str) -> str | None:
         if value not in ("etag", "length"):
             raise UsageError(f"origin_check={value} can't be set: there is no such value; give etag or length")
         return None if value == "etag" else value
+    if option == "origin_open":
+        if value not in ("stream", "whole"):
+            raise UsageError(f"origin_open={value} can't be set: there is no such value; give stream or whole")
+        return None if value == "stream" else value
     if option == "write_policy":
         if value != "read-only":
             raise UsageError(

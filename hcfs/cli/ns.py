@@ -30,6 +30,7 @@ def option_words(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--origin", metavar="URL", help="Where its files come from: s3://BUCKET/PREFIX or /DIR."),
         click.option("--origin-changes", metavar="WORD", help="immutable, or revalidate=SECONDS."),
         click.option("--origin-check", metavar="WORD", help="What is fetched must agree with: etag or length."),
+        click.option("--origin-open", metavar="WORD", help="An open of what is to be fetched: stream or whole."),
         click.option("--write-policy", metavar="WORD", help="How files reach the origin: read-only."),
     )
     for word in reversed(words):
@@ -50,7 +51,7 @@ def create(directory: str, name: str, **options: Any) -> None:
     """Make the namespace NAME on the file system mounted at DIR."""
     values = _checked(options)
     if values.get("origin", "none") == "none" and any(values.get(name, "none") != "none" for name in OF_ORIGIN):
-        raise UsageError("--origin-changes, --origin-check and --write-policy need an --origin")
+        raise UsageError("--origin-changes, --origin-check, --origin-open and --write-policy need an --origin")
     read_status(directory)
     _require_name(name)
     path = os.path.join(directory, name)

@@ -16,7 +16,7 @@ class Job:
 
     lane: Lane
     request: Request
-    run: Callable[[], Answer]
+    run: Callable[[], Answer | Parked]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,16 @@ class InLane:
 
     lane: Lane
     run: Callable[[], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """Instead of an answer: the job can't be done before something comes, perhaps for minutes. It leaves its lane, and
+    no thread waits for it."""
+
+    call_back: Callable[[Callable[[], None]], None]
+    """Takes a function, and calls it once, from any thread and perhaps at once, when the job is to be run again. Never
+    blocks."""
 
 
 class Lane:

@@ -12,12 +12,13 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple, cast
 
 from hcfs.fuse.bridge import Bridge
 from hcfs.fuse.connection import Connection
-from hcfs.fuse.lanes import InLane, Job, Lane
+from hcfs.fuse.lanes import InLane, Job, Lane, Parked
 from hcfs.fuse.payloads import Payloads
 from hcfs.fuse.protocol import HEAD, IN_HEADER, OUT_HEADER, Opcode
 from hcfs.fuse.request import Answer, Forward, Request
@@ -35,8 +36,9 @@ _JOINED = 4096
 Later = Callable[[], Answer] | InLane
 """What would wait, for a thread that may."""
 
-Handler = Callable[[Request], Answer | Forward | Later]
-"""Answers from memory; what would wait comes back as a function, or as one with the lane to run it in."""
+Handler = Callable[[Request], Answer | Forward | Later | Parked]
+"""Answers from memory; what would wait comes back as a function, or as one with the lane to run it in. Only one that
+runs in a lane may park its request."""
 
 
 class Route(NamedTuple):
@@ -44,8 +46,8 @@ class Route(NamedTuple):
 
     handler: Handler
     lane: Lane | None = None
-    """Where all of them run, and the handler answers for good; None: the leader calls the handler, which doesn't
-    wait."""
+    """Where all of them run, and the handler answers for good, or parks the request; None: the leader calls the
+    handler, which doesn't wait."""
 
 
 class Workers:
@@ -84,6 +86,11 @@ class Workers:
         self._followers = 0
         self._stopping = False
         self._ended = False
+        self._parked: set[Job] = set()
+        self._finishing = False
+        """Nothing is parked any more."""
+        self._resumed = ThreadPoolExecutor(max(lane.limit for lane in self._lanes), "hcfs-resumed")
+        """Run what was parked; no thread is started before something is."""
         self._short = False
         """It was said that no thread can be started."""
         self.served: Counter[int] = Counter()
@@ -100,11 +107,17 @@ class Workers:
     def finish(self) -> None:
         """Begin nothing more than what comes next, and return when what was begun is answered. Blocks."""
         self._stopping = True
+        with self._lock:
+            self._finishing = True
+            parked, self._parked = self._parked, set()
+        for job in parked:
+            self._reply(job.request.unique, errno.EIO)
         for lane in self._lanes:
             lane.wait_until_idle()
 
     def join(self, timeout: float) -> bool:
         """Wait for the threads, which end with the connection; False when some don't in time (seconds, each)."""
+        self._resumed.shutdown(wait=False)
         for thread in self._threads:
             thread.join(timeout)
         return not any(thread.is_alive() for thread in self._threads)
@@ -203,6 +216,7 @@ class Workers:
             self.served[opcode] += 1
             if isinstance(answer, InLane):
                 return Job(answer.lane, request, answer.run)
+            assert not isinstance(answer, Parked)
             if callable(answer):
                 return Job(self._control, request, answer)
             self._reply(unique, answer)
@@ -210,7 +224,7 @@ class Workers:
 
     def _job(self, route: Route, request: Request) -> Job:
         assert route.lane is not None
-        return Job(route.lane, request, cast("Callable[[], Answer]", partial(route.handler, request)))
+        return Job(route.lane, request, cast("Callable[[], Answer | Parked]", partial(route.handler, request)))
 
     def _forward(self, opcode: int, unique: int, payload: memoryview, length: int) -> None:
         self.forwarded[opcode] += 1
@@ -222,19 +236,50 @@ class Workers:
         job: Job | None = first
         while job is not None:
             request = job.request
-            self._reply(request.unique, self._outcome(job))
-            if request.buffer is not None:
-                self._payloads.give(request.buffer)
+            answer = self._outcome(job)
+            if isinstance(answer, Parked):
+                self._park(job, answer)
+            else:
+                self._reply(request.unique, answer)
+                if request.buffer is not None:
+                    self._payloads.give(request.buffer)
             job = job.lane.leave()
 
-    def _ask(self, handler: Handler, request: Request) -> Answer | Forward | Later:
+    def _park(self, job: Job, parked: Parked) -> None:
+        """Keep a job, but no thread, until it is to be run again."""
+        try:
+            # So that there is a thread for it then: whoever calls back mayn't wait, and can't answer.
+            self._resumed.submit(_nothing)
+        except RuntimeError:
+            self._reply(job.request.unique, errno.EIO)
+            return
+        with self._lock:
+            finishing = self._finishing
+            if not finishing:
+                self._parked.add(job)
+        if finishing:
+            self._reply(job.request.unique, errno.EIO)
+        else:
+            parked.call_back(partial(self._run_again, job))
+
+    def _run_again(self, job: Job) -> None:
+        """Never blocks. A job is parked, or counted by its lane, so `finish` misses none."""
+        with self._lock:
+            if job not in self._parked:
+                return
+            self._parked.remove(job)
+            runs = job.lane.enter(job)
+        if runs:
+            self._resumed.submit(self._run, job)
+
+    def _ask(self, handler: Handler, request: Request) -> Answer | Forward | Later | Parked:
         """An exception must always become an answer: a request without one hangs its caller for ever."""
         try:
             return handler(request)
         except Exception as error:
             return self._failed(request, error)
 
-    def _outcome(self, job: Job) -> Answer:
+    def _outcome(self, job: Job) -> Answer | Parked:
         try:
             return job.run()
         except Exception as error:
@@ -250,3 +295,7 @@ class Workers:
                 self._connection.send(OUT_HEADER.pack(OUT_HEADER.size + len(answer), 0, unique), answer)
         except OSError as error:
             log.error("the kernel refused the answer to request %d: %s", unique, error)
+
+
+def _nothing() -> None:
+    pass

@@ -73,6 +73,15 @@ class Blocking(Generic[T]):
     """Whether it waits for an origin, perhaps for minutes: such waits have threads of their own."""
 
 
+@dataclass(frozen=True, slots=True)
+class Awaiting:
+    """Instead of an answer: what is asked for hasn't come from its origin yet, and may not for minutes. No thread is to
+    wait for it; the same is asked again when there is something to answer."""
+
+    call_back: Callable[[Callable[[], None]], None]
+    """Takes a function, and calls it once, from any thread and perhaps at once. Memory only."""
+
+
 def finish(answer: T | Blocking[T]) -> T:
     """Wait for the answer in this thread."""
     return answer.run() if isinstance(answer, Blocking) else answer

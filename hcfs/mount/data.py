@@ -6,10 +6,19 @@ import errno
 import logging
 
 from hcfs.errors import HcfsError
-from hcfs.mount.answers import Blocking, CallError
-from hcfs.mount.handles import ControlHandle, DirectoryHandle, LockHandle, ObjectHandle, VersionHandle, VirtualHandle
+from hcfs.mount.answers import Awaiting, Blocking, CallError
+from hcfs.mount.handles import (
+    ControlHandle,
+    DirectoryHandle,
+    LockHandle,
+    ObjectHandle,
+    StreamHandle,
+    VersionHandle,
+    VirtualHandle,
+)
 from hcfs.mount.lockfiles import LockFile
 from hcfs.mount.opening import Opening
+from hcfs.mount.streaming import PAGE, Stream
 from hcfs.mount.versions import Fate, Version
 from hcfs.store.errors import DamagedGranule
 
@@ -19,13 +28,18 @@ Content = memoryview | bytes
 
 
 class Data(Opening):
-    """write and fsync block; read does but for virtual files, flush when it has something to seal; release never."""
+    """write and fsync block; read does, or waits without a thread, but for virtual files; flush when it has something
+    to seal; release never."""
 
-    def read(self, number: int, offset: int, length: int) -> Content | Blocking[Content]:
-        """Up to `length` verified bytes; fewer at the end of the file only. EIO for what can't be verified."""
+    def read(self, number: int, offset: int, length: int) -> Content | Blocking[Content] | Awaiting:
+        """Up to `length` verified bytes; fewer at the end of the file only. EIO for what can't be verified. Awaiting
+        where an origin still has them; EAGAIN for read-ahead that would be one wait too many."""
         handle = self.handles.get(number)
         if isinstance(handle, ObjectHandle):
             return Blocking(lambda: self.read_object(handle, offset, length))
+        if isinstance(handle, StreamHandle):
+            awaiting = handle.stream.awaiting(offset, length, ahead=length > PAGE and not handle.direct)
+            return awaiting or Blocking(lambda: self._read_stream(handle.stream, offset, length))
         if isinstance(handle, VersionHandle):
             return Blocking(lambda: self._read_version(handle.version, offset, length))
         if isinstance(handle, VirtualHandle):
@@ -35,6 +49,10 @@ class Data(Opening):
         if isinstance(handle, LockHandle):
             return Blocking(lambda: self._read_lock(handle.lock_file, offset, length))
         raise CallError(errno.EISDIR)
+
+    def _read_stream(self, stream: Stream, offset: int, length: int) -> Content:
+        data = stream.read(offset, length)
+        return self.read_object(data, offset, length) if isinstance(data, ObjectHandle) else data
 
     def _read_lock(self, lock_file: LockFile, offset: int, length: int) -> Content:
         try:
@@ -107,6 +125,8 @@ class Data(Opening):
         handle = self.handles.pop(number)
         if isinstance(handle, ObjectHandle):
             handle.pin.release()
+        elif isinstance(handle, StreamHandle):
+            handle.stream.release()
         elif isinstance(handle, VersionHandle):
             with self.lock:
                 self._let_go(handle.version, writer=handle.writable, used=handle.used)

@@ -16,6 +16,7 @@ from hcfs.mount.handles import (
     DirectoryHandle,
     LockHandle,
     ObjectHandle,
+    StreamHandle,
     VersionHandle,
     VirtualHandle,
 )
@@ -95,6 +96,8 @@ class Filesystem(RemoteFiles):
             return b"handle %d" % number
         if isinstance(handle, ObjectHandle):
             return self.path_of(handle.pin.oid)
+        if isinstance(handle, StreamHandle):
+            return handle.stream.remote.listed.key.encode(errors="surrogateescape")
         if isinstance(handle, VersionHandle):
             return self.path_of(handle.version.ino)
         if isinstance(handle, LockHandle):

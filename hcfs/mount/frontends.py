@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import pyfuse3
+import trio
 
 from hcfs.errors import HcfsError
+from hcfs.mount.guard import is_connected
 from hcfs.mount.notify import Notices
 from hcfs.mount.operations import Operations
 
@@ -72,11 +74,22 @@ class PyfuseFrontEnd:
         """Mount. HcfsError with libfuse's reason."""
         self._operations = operations
         self.notices: Notices = PyfuseNotices()
+        self._was_here = False
+        """The kernel's list of connections can be seen, and has this one."""
         attach(operations, path, options)
 
     async def serve(self, on_serving: Callable[[], None]) -> None:
         self._operations.on_serving = on_serving
-        await run_library()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._operations.let_go_at_the_end, self._is_gone)
+            await run_library()
+            nursery.cancel_scope.cancel()
+
+    def _is_gone(self) -> bool:
+        device = self._operations.device
+        here = device is not None and is_connected(os.minor(device))
+        self._was_here = self._was_here or here
+        return self._was_here and not here
 
     def end(self) -> None:
         pyfuse3.terminate()

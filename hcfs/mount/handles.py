@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from hcfs.mount.answers import CallError
 from hcfs.mount.control import Control
 from hcfs.mount.lockfiles import LockFile
 from hcfs.mount.versions import Version
 from hcfs.store import Pin
+
+if TYPE_CHECKING:
+    from hcfs.mount.streaming import Stream
 
 
 class ObjectHandle:
@@ -36,6 +39,17 @@ class VersionHandle:
         self.used = False
         """Something was written through it, or a descriptor of it closed. Neither, when its process was killed within
         the open: the kernel gives the handle back then, as it does after the last close."""
+
+
+class StreamHandle:
+    """A file of an origin, opened while it was on its way. What it reads is of one attempt at it."""
+
+    __slots__ = ("direct", "stream")
+
+    def __init__(self, stream: Stream, direct: bool) -> None:
+        """direct: opened with O_DIRECT, so that none of its READs is the kernel's read-ahead."""
+        self.stream = stream
+        self.direct = direct
 
 
 class LockHandle:
@@ -136,7 +150,7 @@ class DirectoryHandle:
             self._names += more
 
 
-Handle = ObjectHandle | VersionHandle | LockHandle | VirtualHandle | ControlHandle | DirectoryHandle
+Handle = ObjectHandle | StreamHandle | VersionHandle | LockHandle | VirtualHandle | ControlHandle | DirectoryHandle
 
 
 class Handles:

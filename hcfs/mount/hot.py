@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from hcfs.errors import HcfsError
 from hcfs.fuse.handshake import MAX_WRITE
-from hcfs.fuse.lanes import InLane, Lane
+from hcfs.fuse.lanes import InLane, Lane, Parked
 from hcfs.fuse.protocol import (
     ATTR_OUT,
     CREATE_IN,
@@ -36,7 +36,7 @@ from hcfs.fuse.protocol import (
 )
 from hcfs.fuse.request import FORWARD, Answer, Forward, Request
 from hcfs.fuse.workers import Later, Route
-from hcfs.mount.answers import Blocking, Caller, Entry, Opened
+from hcfs.mount.answers import Awaiting, Blocking, Caller, Entry, Opened
 from hcfs.mount.filesystem import Filesystem
 from hcfs.mount.limits import CONTROL_THREADS, ORIGIN_THREADS, READ_THREADS, WRITE_THREADS
 from hcfs.mount.xattrs import USER
@@ -154,9 +154,11 @@ class HotCalls:
         created = self._fs.with_room(lambda: self._fs.create(request.nodeid, name, mode, flags, caller))
         return self._then(created, lambda made: _entry(made[0]) + _opened(made[1], reads_only=False))
 
-    def _read(self, request: Request) -> Answer:
+    def _read(self, request: Request) -> Answer | Parked:
         handle, offset, size, *_ = READ_IN.unpack_from(request.body)
         content = self._fs.read(handle, offset, min(size, MAX_WRITE))
+        if isinstance(content, Awaiting):
+            return Parked(content.call_back)
         return content.run() if isinstance(content, Blocking) else content
 
     def _write(self, request: Request) -> Answer:

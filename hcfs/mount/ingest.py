@@ -1,10 +1,11 @@
-"""Ingest: an object comes from its origin to the device, once for all who want it, whole or not at all."""
+"""Ingest: an object comes from its origin to the device, once for all who want it, and is kept whole or not at all."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,9 @@ from hcfs.mount.answers import CallError
 from hcfs.mount.core import Core
 from hcfs.mount.origin_listing import ETAG
 from hcfs.mount.remote import Remote
-from hcfs.origin import NotAtOrigin, OriginChanged, OriginError, Patience, WrongContent, transfer
+from hcfs.mount.streaming import Stream, Waiting
+from hcfs.mount.tuning import tune_streaming
+from hcfs.origin import Listed, NotAtOrigin, OriginChanged, OriginError, Patience, WrongContent, transfer
 from hcfs.store import Staged
 from hcfs.store.errors import MetadataFull
 
@@ -33,6 +36,9 @@ WHOLE_ATTEMPTS = 3
 
 REMOTE_MODE = 0o444
 
+NewRemote = Callable[["Origin", int, bytes, Listed, int | None], Remote]
+"""As Origins.new_remote."""
+
 
 class Ingest:
     """One fetch of one object."""
@@ -42,19 +48,44 @@ class Ingest:
         self.remote = remote
         self.received = 0
         """Bytes so far."""
-        self._done = threading.Event()
+        self.stream: Stream | None = None
+        """What is open for reading: the present attempt's, as soon as the origin has answered."""
+        self._changed = threading.Condition()
+        self._done = False
         self._error: HcfsError | None = None
+
+    def begin(self, stream: Stream | None) -> None:
+        """The origin has answered, and the object may be opened; None: it may not any more."""
+        if stream is not self.stream:
+            with self._changed:
+                self.stream = stream
+                self._changed.notify_all()
 
     def finish(self, error: HcfsError | None) -> None:
         """Tell all who wait; the first outcome counts."""
-        if not self._done.is_set():
-            self._error = error
-            self._done.set()
+        with self._changed:
+            if not self._done:
+                self._error = error
+                self._done = True
+                self._changed.notify_all()
 
     def wait(self) -> None:
         """Return when the object is on the device. Blocks. CallError with the fetch's errno; OriginChanged when there
         is other content by now."""
-        self._done.wait()
+        with self._changed:
+            self._changed.wait_for(lambda: self._done)
+        self._raise_error()
+
+    def wait_for_stream(self) -> Stream | None:
+        """The stream, when the origin has answered; None when the object is on the device. Blocks. Raises as `wait`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._done or self.stream is not None)
+            stream = self.stream
+        if stream is None:
+            self._raise_error()
+        return stream
+
+    def _raise_error(self) -> None:
         error = self._error
         if isinstance(error, OriginChanged):
             raise OriginChanged(str(error))
@@ -65,11 +96,17 @@ class Ingest:
 class Ingests:
     """Those under way, one for each content of a name."""
 
-    def __init__(self, core: Core, stop: threading.Event) -> None:
+    def __init__(self, core: Core, stop: threading.Event, new_remote: NewRemote) -> None:
         self._core = core
         self._stop = stop
+        self._new_remote = new_remote
+        self._waiting = Waiting(self._tune_streaming)
         self._threads = ThreadPoolExecutor(INGESTS_AT_ONCE, "hcfs-ingest")
         self._under_way: dict[Remote, Ingest] = {}
+
+    def _tune_streaming(self, streaming: bool) -> bool:
+        device = self._core.device
+        return device is not None and tune_streaming(device, streaming=streaming)
 
     def begin(self, origin: Origin, remote: Remote) -> Ingest:
         """The fetch of an object that isn't on the device: the one under way, or a new one. The core's lock is held;
@@ -88,22 +125,30 @@ class Ingests:
             under_way = list(self._under_way.values())
         for ingest in under_way:
             ingest.finish(OriginError("the mount ends"))
+            stream = ingest.stream
+            if stream is not None:
+                stream.fail()
 
     def close(self) -> None:
         """Wait for the threads."""
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def status(self, namespace: int) -> list[dict[str, Any]]:
-        """Key, bytes received and size of each of a namespace's."""
+        """Key, bytes received, size, and open handles that read what has come, of each of a namespace's."""
         with self._core.lock:
             under_way = [each for each in self._under_way.values() if each.remote.namespace == namespace]
         return [
-            {"key": each.remote.listed.key, "bytes": each.received, "size": each.remote.listed.size}
+            {
+                "key": each.remote.listed.key,
+                "bytes": each.received,
+                "size": each.remote.listed.size,
+                "readers": 0 if (stream := each.stream) is None else stream.readers,
+            }
             for each in under_way
         ]
 
     def _run(self, ingest: Ingest) -> None:
-        origin, remote = ingest.origin, ingest.remote
+        origin = ingest.origin
         error: HcfsError | None = None
         oid = None
         try:
@@ -111,8 +156,9 @@ class Ingests:
         except HcfsError as failure:
             error = failure
         except Exception:
-            log.exception("%s/%s can't be fetched, for a fault of hcfs", origin.url, remote.listed.key)
+            log.exception("%s/%s can't be fetched, for a fault of hcfs", origin.url, ingest.remote.listed.key)
             error = OriginError("an unexpected error")
+        remote = ingest.remote
         with self._core.lock:
             self._under_way.pop(remote, None)
         counts = origin.counts
@@ -137,17 +183,36 @@ class Ingests:
         again = Patience(self._stop, attempts=WHOLE_ATTEMPTS)
         while True:
             staged = self._staged(ingest)
+            stream = Stream(self._core.store, ingest.remote, staged, self._waiting)
             try:
-                self._fill(staged, ingest)
+                self._fill(staged, ingest, stream)
                 staged.seal()
-                return self._publish(staged, ingest)
+                return self._publish(staged, ingest, stream)
             except WrongContent as error:
-                staged.abandon()
+                self._abandon(staged, ingest, stream)
                 log.info("%s/%s came with wrong bytes: %s", ingest.origin.url, ingest.remote.listed.key, error)
                 again.after_wrong(error)
             except BaseException:
-                staged.abandon()
+                self._abandon(staged, ingest, stream)
                 raise
+
+    def _abandon(self, staged: Staged, ingest: Ingest, stream: Stream) -> None:
+        """An attempt has come to nothing. Where its bytes may have been read, the kernel may have pages of them, and
+        processes may have those mapped: whoever opens the file from now on gets another inode, which has none."""
+        ingest.begin(None)
+        was_opened = stream.fail()
+        staged.abandon()
+        if not was_opened:
+            return
+        former = ingest.remote
+        successor = self._new_remote(ingest.origin, former.parent, former.name, former.listed, None)
+        with self._core.lock:
+            former.successor = successor
+            if self._under_way.pop(former, None) is ingest:
+                self._under_way[successor] = ingest
+            ingest.remote = successor
+        self._core.kernel.forget_name(former.parent, former.name)
+        self._core.kernel.forget_pages(former.ino)
 
     def _staged(self, ingest: Ingest) -> Staged:
         core, remote = self._core, ingest.remote
@@ -170,33 +235,43 @@ class Ingests:
                 if not core.cache.make_room(0):
                     raise
 
-    def _fill(self, staged: Staged, ingest: Ingest) -> None:
-        """The object's bytes, in order, in writes that go to the device as they are."""
+    def _fill(self, staged: Staged, ingest: Ingest, stream: Stream) -> None:
+        """The object's bytes, in order, in writes that go to the device as they are: a buffer at once, or a granule
+        while somebody reads them."""
         origin, listed = ingest.origin, ingest.remote.listed
         ingest.received = 0
         patience = Patience(self._stop)
         if listed.size:
-            buffer = self._core.store.pool.acquire(min(BUFFER, listed.size))
-            held = 0
+            buffer, granule = (
+                self._core.store.pool.acquire(min(BUFFER, listed.size)),
+                self._core.store.superblock.granule,
+            )
+            held = written = 0  # bytes in the buffer, and those of them that are on the device
             for chunk in transfer(origin.client, listed, patience, md5=origin.options.origin_check == "etag"):
+                ingest.begin(stream)
                 while chunk:
                     count = min(len(buffer) - held, len(chunk))
                     buffer[held : held + count] = chunk[:count]
                     held, chunk = held + count, chunk[count:]
-                    if held == len(buffer):
-                        staged.write(ingest.received, buffer)
-                        ingest.received += held
-                        held = 0
-            if held:
-                staged.write(ingest.received, buffer[:held])
-                ingest.received += held
+                    full = held == len(buffer)
+                    end = held if full else held - held % granule if stream.readers else written
+                    if end > written:
+                        staged.write(ingest.received, buffer[written:end])
+                        ingest.received += end - written
+                        stream.advance(ingest.received)
+                        written = end
+                    if full:
+                        held = written = 0
+            if held > written:
+                staged.write(ingest.received, buffer[written:held])
+                ingest.received += held - written
         else:
             staged.truncate(0)
         if staged.size != listed.size:
             raise WrongContent(f"{listed.key}: {staged.size} bytes came instead of {listed.size}")
         staged.set_attributes(mtime_ns=listed.mtime_ns, atime_ns=listed.mtime_ns)
 
-    def _publish(self, staged: Staged, ingest: Ingest) -> int:
+    def _publish(self, staged: Staged, ingest: Ingest, stream: Stream) -> int:
         """Under the lock that whoever begins a fetch holds: there is no moment with neither the fetch nor the
         object."""
         core, remote = self._core, ingest.remote
@@ -206,6 +281,8 @@ class Ingests:
             former = core.attributes_at(remote.parent, remote.name)
             oid = core.store.publish(staged, remote.parent, remote.name)
             core.note_replaced(former, remote.parent, remote.name)
+            stream.publish(oid)
             self._under_way.pop(remote, None)
+        stream.wake_all()
         core.kernel.forget_attributes(remote.ino)
         return oid

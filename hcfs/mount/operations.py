@@ -9,6 +9,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, ParamSpec, TypeVar
 
@@ -17,13 +18,16 @@ import trio
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestContext, SetattrFields, StatvfsData
 
 from hcfs.errors import HcfsError
-from hcfs.mount.answers import Blocking, Caller, Entry, Opened
+from hcfs.mount.answers import Awaiting, Blocking, Caller, Entry, Opened
 from hcfs.mount.attributes import Changes
 from hcfs.mount.filesystem import Filesystem
 from hcfs.mount.limits import CONTROL_THREADS, ORIGIN_THREADS, READ_THREADS, WRITE_THREADS
 from hcfs.store import BLOCK, NAME_MAX, Attributes
 
 log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""Seconds between looks whether the mount, for which READs wait, is still there."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -73,6 +77,13 @@ class Operations(pyfuse3.Operations):
         self._writes = trio.CapacityLimiter(WRITE_THREADS)
         self._control = trio.CapacityLimiter(CONTROL_THREADS)
         self._origins = trio.CapacityLimiter(ORIGIN_THREADS)
+        self._parked: set[trio.Event] = set()
+        self._ended = False
+
+    @property
+    def device(self) -> int | None:
+        """st_dev of the mount's files, as far as it is known."""
+        return self._fs.device
 
     def init(self) -> None:
         self.on_serving()
@@ -220,10 +231,39 @@ class Operations(pyfuse3.Operations):
 
     @handler
     async def read(self, fh: int, off: int, size: int) -> Any:
-        content = self._fs.read(fh, off, size)
+        while isinstance(content := self._fs.read(fh, off, size), Awaiting):
+            await self._something(content)
         if isinstance(content, Blocking):
             content = await trio.to_thread.run_sync(content.run, limiter=self._reads)
         return content
+
+    async def _something(self, awaiting: Awaiting) -> None:
+        """Return when there is something to answer, and raise EIO when the mount has ended. A checkpoint; cancelled, it
+        leaves nothing."""
+        came = trio.Event()
+        token = trio.lowlevel.current_trio_token()
+
+        def set_in_loop() -> None:
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(came.set)
+
+        awaiting.call_back(set_in_loop)
+        self._parked.add(came)
+        try:
+            await came.wait()
+        finally:
+            self._parked.discard(came)
+        if self._ended:
+            raise FUSEError(errno.EIO)
+
+    async def let_go_at_the_end(self, ended: Callable[[], bool]) -> None:
+        """Let go of what still waits for an origin when the kernel has given the mount up: pyfuse3's loop would wait for
+        it. ended: whether it has. Sleeps until then; cancelled, it leaves nothing."""
+        while not ended() or not self._parked:
+            await trio.sleep(LOOK_S)
+        self._ended = True
+        for came in self._parked:
+            came.set()
 
     @handler
     async def write(self, fh: int, off: int, buf: bytes) -> int:

@@ -65,7 +65,10 @@ class Origin:
     def get(self, parent: int, name: bytes) -> Remote | None:
         """What the latest listing says of a name."""
         listing = self.listing
-        return None if listing is None else listing.remotes.get((parent, name))
+        remote = None if listing is None else listing.remotes.get((parent, name))
+        while remote is not None and remote.successor is not None:
+            remote = remote.successor
+        return remote
 
     def is_current(self, remote: Remote) -> bool:
         """Whether the latest listing has just this content."""
@@ -96,7 +99,7 @@ class Origins:
         self._remotes: WeakValueDictionary[int, Remote] = WeakValueDictionary()
         self._listings = ThreadPoolExecutor(LISTINGS_AT_ONCE, "hcfs-origin")
         self.stop = threading.Event()
-        self.ingests = Ingests(core, self.stop)
+        self.ingests = Ingests(core, self.stop, self.new_remote)
         for namespace in core.cache.namespaces.names().values():
             self.update(namespace)
 

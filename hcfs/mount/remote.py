@@ -16,7 +16,7 @@ class Remote:
     """One content of one name at an origin. It keeps its inode number while it is fetched, evicted and fetched again,
     since the bytes stay the same ones."""
 
-    __slots__ = ("__weakref__", "ino", "listed", "name", "namespace", "parent")
+    __slots__ = ("__weakref__", "ino", "listed", "name", "namespace", "parent", "successor")
 
     def __init__(self, namespace: int, parent: int, name: bytes, listed: Listed, ino: int) -> None:
         """parent: the directory's id in the store."""
@@ -25,6 +25,9 @@ class Remote:
         self.name = name
         self.listed = listed
         self.ino = ino
+        self.successor: Remote | None = None
+        """What the name stands for now, by another inode number: bytes of this one's were read that turned out not to
+        be the origin's, and the kernel may have pages of them."""
 
 
 class RemoteListing:

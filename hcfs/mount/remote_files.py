@@ -15,12 +15,13 @@ from typing import TypeVar
 
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import Blocking, Caller, CallError, Entry, Opened, finish
-from hcfs.mount.handles import NameListing, ObjectHandle
+from hcfs.mount.handles import NameListing, ObjectHandle, StreamHandle
 from hcfs.mount.ingest import REMOTE_MODE, Ingest
 from hcfs.mount.origin_listing import ETAG, holds
 from hcfs.mount.origin_names import OriginNames
 from hcfs.mount.origins import Origin
 from hcfs.mount.remote import Remote
+from hcfs.mount.streaming import STREAMED, Stream
 from hcfs.mount.xattrs import OWN, USER
 from hcfs.origin import OriginChanged
 from hcfs.store import ROOT_ID, Attributes, Kind, Pin
@@ -136,8 +137,9 @@ class RemoteFiles(OriginNames):
     # --- opening -----------------------------------------------------------------------------------------------------
 
     def open(self, ino: int, flags: int, caller: Caller) -> Opened | Blocking[Opened]:
-        """As Opening.open; Blocking until the object is on the device, whole. The fetch has begun when this returns,
-        so that no other one waits for the thread that waits for it. EROFS for writers, EIO when the origin fails."""
+        """As Opening.open; Blocking until the object is on the device, whole, or where the namespace streams until the
+        origin has answered. The fetch has begun when this returns, so that no other one waits for the thread that waits
+        for it. EROFS for writers, EIO when the origin fails."""
         origin = self.origin_of(ino)
         if origin is None:
             return super().open(ino, flags, caller)
@@ -155,13 +157,23 @@ class RemoteFiles(OriginNames):
             return super().open(ino, flags, caller)
         self.calls.opens += 1
         with self.lock, self.store.lock:
-            pin = self._pin_or_begin(origin, remote)
-        if isinstance(pin, Pin):
-            self.cache.used(pin.oid)
-            if not self.verifies_at_open(pin.oid):
-                return Opened(self.handles.add(RemoteHandle(pin, remote)))
-            pin.release()
-        return Blocking(lambda: self._open_remote(origin, remote), origin=True)
+            found = self._pin_or_begin(origin, remote)
+        if isinstance(found, Pin):
+            self.cache.used(found.oid)
+            if not self.verifies_at_open(found.oid):
+                return Opened(self.handles.add(RemoteHandle(found, remote)))
+            found.release()
+        elif _streams(origin, remote):
+            opened = self._open_stream(found.stream, remote, flags)
+            if opened is not None:
+                return opened
+        return Blocking(lambda: self._open_remote(origin, remote, flags), origin=True)
+
+    def _open_stream(self, stream: Stream | None, remote: Remote, flags: int) -> Opened | None:
+        """Open what is on its way; None when it isn't any more, or isn't this inode's."""
+        if stream is None or stream.remote is not remote or not stream.open():
+            return None
+        return Opened(self.handles.add(StreamHandle(stream, bool(flags & os.O_DIRECT))))
 
     def _pin_or_begin(self, origin: Origin, remote: Remote) -> Pin | Ingest:
         """The object, when it is on the device; else its fetch. ESTALE when the origin has other content there by now:
@@ -172,7 +184,7 @@ class RemoteFiles(OriginNames):
         oid = self._cached_oid(remote)
         return self.store.pin(oid) if oid is not None else self.origins.ingests.begin(origin, remote)
 
-    def _open_remote(self, origin: Origin, remote: Remote) -> Opened:
+    def _open_remote(self, origin: Origin, remote: Remote, flags: int) -> Opened:
         """Blocks."""
         assert self.origins is not None
         for _ in range(OPEN_TRIES):
@@ -180,7 +192,12 @@ class RemoteFiles(OriginNames):
                 found = self._pin_or_begin(origin, remote)
             if isinstance(found, Ingest):
                 try:
-                    found.wait()
+                    if _streams(origin, remote):
+                        opened = self._open_stream(found.wait_for_stream(), remote, flags)
+                        if opened is not None:
+                            return opened
+                    else:
+                        found.wait()
                 except OriginChanged:
                     self.origins.list_now(origin)
                 continue
@@ -275,6 +292,12 @@ class RemoteFiles(OriginNames):
     def _origin_url(self, namespace: int, key: bytes) -> bytes:
         url = self.cache.namespaces.options(namespace).origin
         return b"none" if url is None else os.fsencode(url.rstrip("/")) + b"/" + key
+
+
+def _streams(origin: Origin, remote: Remote) -> bool:
+    """Whether a file is open when its fetch has begun, and not only when it is here."""
+    options = origin.options
+    return options.origin_open == "stream" and options.verify != "open" and remote.listed.size > STREAMED
 
 
 class MergedListing:

@@ -8,7 +8,7 @@ import os
 import subprocess
 
 from hcfs.mount.client import mount_at
-from hcfs.mount.limits import BACKGROUND, READ_AHEAD_KB
+from hcfs.mount.limits import BACKGROUND, BACKGROUND_STREAMING, READ_AHEAD_KB
 
 log = logging.getLogger(__name__)
 
@@ -45,15 +45,27 @@ def tune_mount(directory: str) -> int | None:
     connection = f"{_CONNECTIONS}/{minor}"
     if os.geteuid() == 0 and not os.path.isdir(connection):
         subprocess.run(["mount", "-t", "fusectl", "fusectl", _CONNECTIONS], check=False, capture_output=True)
-    _write(f"{connection}/max_background", BACKGROUND)
-    _write(f"{connection}/congestion_threshold", BACKGROUND * 3 // 4)
+    _allow_background(connection, BACKGROUND)
     _write(f"/sys/class/bdi/{major}:{minor}/read_ahead_kb", READ_AHEAD_KB)
     return mount.device
 
 
-def _write(path: str, value: int) -> None:
+def tune_streaming(device: int, *, streaming: bool) -> bool:
+    """Let the mount whose files have this st_dev have more background requests while it streams; whether it may.
+    Memory only."""
+    return _allow_background(f"{_CONNECTIONS}/{os.minor(device)}", BACKGROUND_STREAMING if streaming else BACKGROUND)
+
+
+def _allow_background(connection: str, count: int) -> bool:
+    allowed = _write(f"{connection}/max_background", count)
+    return _write(f"{connection}/congestion_threshold", count * 3 // 4) and allowed
+
+
+def _write(path: str, value: int) -> bool:
     try:
         with open(path, "w") as file:
             file.write(str(value))
     except OSError as error:
         log.info("%s stays as it is: %s", path, error.strerror)
+        return False
+    return True

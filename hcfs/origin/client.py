@@ -27,4 +27,5 @@ class OriginClient(Protocol):
 
     def fetch(self, listed: Listed, start: int, end: int) -> Iterator[memoryview]:
         """Bytes [start, end) of just the content that was listed, in pieces, in order; perhaps fewer, when the
-        connection ends. OriginChanged when there is other content by now, NotAtOrigin when there is none."""
+        connection ends. The first piece is empty: the origin has answered, and has this content. OriginChanged when
+        there is other content by now, NotAtOrigin when there is none."""

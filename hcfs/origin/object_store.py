@@ -65,6 +65,7 @@ class ObjectStoreClient:
             meta = result.meta
             if meta["size"] != listed.size or (listed.etag and meta["e_tag"] not in (None, listed.etag)):
                 raise OriginChanged(f"{self._where(listed.key)} has changed since it was listed")
+            yield memoryview(b"")
             for chunk in result.stream(min_chunk_size=CHUNK):
                 yield memoryview(chunk).cast("B")
             # A server answers with one object, whole or cut off; a file may have been written meanwhile.

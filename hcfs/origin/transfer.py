@@ -25,9 +25,9 @@ def md5_of(etag: str) -> str | None:
 
 
 def transfer(client: OriginClient, listed: Listed, patience: Patience, *, md5: bool) -> Iterator[memoryview]:
-    """The object's bytes, in pieces, in order. It ends only when all of them came and agree with its size, and with
-    its ETag where `md5` says that this is a checksum. Blocks. Raises OriginError; WrongContent when they don't agree.
-    """
+    """The object's bytes, in pieces, in order; an empty one when the origin has begun to answer. It ends only when all
+    of them came and agree with its size, and with its ETag where `md5` says that this is a checksum. Blocks. Raises
+    OriginError; WrongContent when they don't agree."""
     digest = hashlib.md5(usedforsecurity=False)
     at = 0
     while at < listed.size:
@@ -40,7 +40,8 @@ def transfer(client: OriginClient, listed: Listed, patience: Patience, *, md5: b
                     raise OriginError(f"{listed.key}: the mount ends")
                 digest.update(chunk)
                 at += len(chunk)
-                patience.gained()
+                if chunk:
+                    patience.gained()
                 yield chunk
             if at < end:
                 raise OriginError(f"{listed.key}: the origin's answer ended {end - at} bytes too early")

@@ -129,6 +129,10 @@ class StagedFailed(StoreError):
     """The staged object failed before, or was abandoned or published."""
 
 
+class StagedDamaged(StoreError):
+    """The device gives other bytes of a staged object than were written to it."""
+
+
 class DamagedGranule(StoreError):
     """Bytes of an object that can't be handed out: `oid`, `generation` of the content that was read, `granule`
     (index)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from errno import EIO
 from threading import Condition, RLock
@@ -374,10 +374,32 @@ class Staged(StagedAttributes):
             first, last = offset // BLOCK, -(-end // BLOCK)
             buffer = memoryview(bytearray((last - first) * BLOCK))
             self._fill(first, buffer)
-            with self._store.lock:
-                if self._ended:
-                    self._refuse()
+            self.require_not_ended()
             return buffer[offset - first * BLOCK : end - first * BLOCK]
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Keeps the object's blocks its own, or those of the object that it was published as. StagedFailed when it has
+        ended."""
+        return self._operation(writing=False)
+
+    def require_not_ended(self) -> None:
+        """StagedFailed when the object has ended."""
+        with self._store.lock:
+            if self._ended:
+                self._refuse()
+
+    def whole_granules(self, first: int, last: int) -> tuple[list[Extent], list[int]]:
+        """Where the granules [first, last] are on the device, and their checksums as they were written. Memory only.
+        StagedFailed when one of them isn't there whole, or its checksum isn't known."""
+        granule_bytes = self._store.superblock.granule
+        blocks = granule_bytes // BLOCK
+        start, end = first * blocks, (last + 1) * blocks
+        with self._store.lock:
+            known = [self._checksums.known(granule, granule_bytes) for granule in range(first, last + 1)]
+            checksums = [checksum for checksum in known if checksum is not None]
+            if len(checksums) < len(known) or not all(written for _, _, written in self._written.split(start, end)):
+                raise StagedFailed(f"staged object {self.id} doesn't have the granules {first} to {last} yet")
+            return list(self._windows.map(start, end)), checksums
 
     def _fill(self, first: int, buffer: memoryview) -> None:
         """Bytes of whole blocks from cache, device and base; zeros elsewhere (the buffer comes zeroed). `_flow` is

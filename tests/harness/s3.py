@@ -46,6 +46,8 @@ class Fault:
     """Answered instead of the server's."""
     hold: threading.Event | None = None
     """Waited for before anything is answered."""
+    hold_at: int | None = None
+    """Waited for behind so many bytes of the body instead."""
     cut_after: int | None = None
     """Bytes of the body after which the connection ends."""
     flip: int | None = None
@@ -156,7 +158,7 @@ class S3:
                 asked = Asked(self.command, unquote(parts.path), self.headers.get("Range"), headers, parts.query)
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 fault = s3._note(asked) or Fault()
-                if fault.hold is not None:
+                if fault.hold is not None and fault.hold_at is None:
                     fault.hold.wait(120)
                 if fault.status:
                     self._answer(fault.status, {}, b"<Error><Code>Injected</Code></Error>", fault)
@@ -188,6 +190,8 @@ class S3:
                 end = len(content) if fault.cut_after is None else fault.cut_after
                 cuts = s3._cuts
                 for at in range(0, min(end, len(content)), 65536):
+                    if fault.hold is not None and fault.hold_at is not None and at >= fault.hold_at:
+                        fault.hold.wait(120)
                     if s3._cuts != cuts:
                         end = 0
                         break

@@ -1,0 +1,323 @@
+"""Reading a file while it is fetched: on a real mount, from a real S3 server."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from harness.cli import hcfs
+from harness.mounts import Mount
+from harness.s3 import S3, Fault
+from mount.actors import errno_of, eventually, load, load_direct, pread_direct, put
+from origin.clients import WARNINGS, Together, content, evict_all, namespace, origin_status, state
+
+from hcfs.mount.limits import AHEAD_WAITING
+
+FRONT_ENDS = ("data_plane=on", "data_plane=off")
+MIB = 1 << 20
+SIZE = 3_000_001
+HERE = 256 << 10
+"""Bytes that have come when the server holds the rest back behind 1 MB."""
+MODEL = content("streamed", SIZE)
+
+
+@contextmanager
+def held_back(s3: S3, at: int = 1_000_000) -> Iterator[threading.Event]:
+    """Of each object so many bytes come, until the event is set, or the end."""
+    hold = threading.Event()
+    s3.faults = lambda asked, _: None if asked.lists else Fault(hold=hold, hold_at=at)
+    try:
+        yield hold
+    finally:
+        hold.set()
+
+
+def come(mount: Mount, directory: Path, least: int) -> None:
+    eventually(
+        lambda: any(each["bytes"] >= least for each in origin_status(mount, directory)["ingesting"]), "a part has come"
+    )
+
+
+@contextmanager
+def opened(path: Path, flags: int = 0) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY | flags)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_bytes_are_read_as_they_arrive(shared_mounts: Callable[[str], Mount], s3: S3, front_end: str) -> None:
+    """By every way to read; what hasn't come is waited for; afterwards the handles go on with the object."""
+    mount = shared_mounts(front_end)
+    weights, prefix = namespace(mount, s3, {"model": MODEL})
+    before = os.stat(weights / "model")
+    with ExitStack() as stack:
+        hold = stack.enter_context(held_back(s3))
+        fd = stack.enter_context(opened(weights / "model"))
+        direct = stack.enter_context(opened(weights / "model", os.O_DIRECT))
+        assert os.pread(fd, 100, 7) == MODEL[7:107]
+        assert pread_direct(direct, HERE, 0) == MODEL[:HERE]
+        mapping = stack.enter_context(mmap.mmap(fd, 0, prot=mmap.PROT_READ))
+        assert mapping[1000:2000] == MODEL[1000:2000]
+        (ingesting,) = origin_status(mount, weights)["ingesting"]
+        assert ingesting["readers"] == 2
+        assert HERE <= ingesting["bytes"] < SIZE == ingesting["size"]
+        assert state(weights / "model") == "remote"
+        read, write = os.pipe()
+        stack.callback(os.close, read)
+        stack.callback(os.close, write)
+        assert os.sendfile(write, fd, 5000, 20_000) == 20_000
+        assert os.read(read, 20_000) == MODEL[5000:25_000]
+        os.posix_fadvise(fd, 0, SIZE, os.POSIX_FADV_WILLNEED)
+        assert os.pread(fd, 0, SIZE) == os.pread(fd, 10, SIZE) == b""
+        later = [
+            Together(1, lambda: os.pread(fd, 1000, SIZE - 1000)),
+            Together(1, lambda: pread_direct(direct, MIB, MIB)),
+            Together(3, lambda: load(weights / "model")),
+            Together(1, lambda: load_direct(weights / "model", skew=24)),
+        ]
+        # A page fault that waits holds the interpreter, and the server is in this process.
+        faults = subprocess.Popen(
+            [sys.executable, "-c", FAULTS, str(weights / "model")], stdout=subprocess.PIPE, text=True
+        )
+        assert [each.answers for each in later] == [[]] * 4
+        hold.set()
+        expected = [MODEL[-1000:], MODEL[MIB : 2 * MIB], MODEL, MODEL]
+        for each, right in zip(later, expected, strict=True):
+            assert set(each.join()) == {right}
+        assert faults.communicate(timeout=60)[0].split() == [hashlib.sha256(MODEL).hexdigest()]
+        eventually(lambda: state(weights / "model") == "clean", "the object is published")
+        assert len(s3.gets(f"{prefix}/model")) == 1
+        evict_all(mount, weights)
+        assert state(weights / "model") == "clean"  # it is open
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        assert os.pread(fd, SIZE, 0) == mapping[:] == MODEL
+        after = os.fstat(fd)
+        assert (after.st_ino, after.st_size) == (before.st_ino, before.st_size)
+    eventually(lambda: _evicted(mount, weights / "model"), "nothing keeps the object")
+    assert load(weights / "model") == MODEL
+
+
+FAULTS = """
+import hashlib, mmap, sys
+with open(sys.argv[1], 'rb') as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapping:
+    mapping.madvise(mmap.MADV_RANDOM)
+    tail = mapping[-4096:]
+    print(hashlib.sha256(mapping[:-4096] + tail).hexdigest())
+"""
+
+
+def _evicted(mount: Mount, path: Path) -> bool:
+    evict_all(mount, path.parent)
+    return state(path) == "remote"
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_wrong_bytes_end_a_stream(shared_mounts: Callable[[str], Mount], s3: S3, front_end: str) -> None:
+    """Who read them gets EIO before the file's end; the next attempt's bytes are another inode's."""
+    mount = shared_mounts(front_end)
+    weights, prefix = namespace(mount, s3, {"model": MODEL})
+    path = weights / "model"
+    before = os.stat(path).st_ino
+    hold = threading.Event()
+    s3.faults = lambda asked, number: (
+        None if asked.lists or number else Fault(flip=100_000, hold=hold, hold_at=1_000_000)
+    )
+    with opened(path) as fd, mmap.mmap(fd, 0, prot=mmap.PROT_READ) as mapping:
+        wrong = os.pread(fd, HERE, 0)
+        assert mapping[100_000] == wrong[100_000] != MODEL[100_000]
+        waiting = Together(5, lambda: os.pread(fd, 100, SIZE - 100))
+        held = subprocess.Popen(
+            [sys.executable, "-c", MAPS, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert held.stdout is not None
+        assert held.stdout.readline() == "read\n"
+        hold.set()
+        assert waiting.join() == ["EIO"] * 5
+        # The next attempt, for whoever opens it now: nothing of the former is in anybody's pages.
+        assert load(path) == MODEL
+        assert os.stat(path).st_ino != before == os.fstat(fd).st_ino
+        eventually(lambda: errno_of(os.pread, fd, 100, 0) == "EIO", "the pages are dropped")
+        assert held.communicate("\n")[0] == ""
+        assert held.returncode == -signal.SIGBUS
+        # By the inode that it had, it can't be opened any more.
+        assert errno_of(os.open, f"/proc/self/fd/{fd}", os.O_RDONLY) == "ESTALE"
+    assert len(s3.gets(f"{prefix}/model")) == 2
+    assert load_direct(path) == MODEL
+    s3.fresh()
+    assert _evicted(mount, path)
+    s3.faults = lambda asked, _: None if asked.lists else Fault(flip=2_999_000)
+    assert errno_of(load, path) == errno_of(load_direct, path) == "EIO"
+    assert mount.status()["staged_objects"] == 0
+    assert state(path) == "remote"
+    s3.fresh()
+    assert load(path) == MODEL
+
+
+MAPS = """
+import mmap, sys
+with open(sys.argv[1], 'rb') as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapping:
+    mapping[100_000]
+    print('read', flush=True)
+    sys.stdin.readline()
+    import time
+    for _ in range(2000):
+        mapping[100_000]
+        time.sleep(0.01)
+    print('still there')
+"""
+
+
+@pytest.mark.parametrize("way", ["cut", "changed", "removed"])
+def test_a_fetch_that_fails_in_the_middle(shared: Mount, s3: S3, way: str) -> None:
+    mount = shared
+    weights, prefix = namespace(mount, s3, {"model": MODEL})
+    path = weights / "model"
+    with held_back(s3) as hold, opened(path) as fd:
+        assert os.pread(fd, 100, 0) == MODEL[:100]
+        waiting = Together(8, lambda: os.pread(fd, 100, SIZE - 100))
+        if way == "changed":
+            s3.put(f"{prefix}/model", MODEL[::-1])
+        elif way == "removed":
+            s3.delete(f"{prefix}/model")
+        s3.faults = lambda asked, _: Fault(status=503) if way == "cut" and not asked.lists else None
+        s3.cut()
+        hold.set()
+        assert waiting.join() == ["EIO"] * 8
+        eventually(lambda: errno_of(os.pread, fd, 100, 0) == "EIO", "the pages are dropped")
+        assert mount.status()["staged_objects"] == 0
+        if way == "cut":
+            assert state(path) == "remote"
+    s3.fresh()
+    if way == "removed":
+        assert errno_of(load, path) == "ENOENT"
+    else:
+        assert load(path) == (MODEL if way == "cut" else MODEL[::-1])
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_hundreds_of_waiting_readers_hold_nobody_up(make_mount: Callable[..., Mount], s3: S3, front_end: str) -> None:
+    """More than there are threads, and more read-ahead than may wait: what is refused, the kernel asks for again, page
+    by page. Nobody gets an error, and nobody else waits."""
+    mount = make_mount(options=f"{front_end},lookup_grace=0", allow_warnings=WARNINGS)
+    big = content("big", 40 * MIB)
+    weights, prefix = namespace(mount, s3, {"model": big})
+    other, _ = namespace(mount, s3, {"model": MODEL})
+    kv = mount.ns("kv")
+    os.listdir(other)
+    with held_back(s3) as hold, opened(weights / "model") as fd, opened(weights / "model", os.O_DIRECT) as direct:
+        places = [MIB + number * 60_000 // 4096 * 4096 for number in range(AHEAD_WAITING + 100)]
+        ahead = [Together(1, lambda at=at: os.pread(fd, 16_384, at)) for at in places]
+        beside = Together(100, lambda: pread_direct(direct, 4096, 30 * MIB))
+        eventually(lambda: origin_status(mount, weights)["ingesting"][0]["bytes"] >= HERE, "a part has come")
+        s3.faults = lambda *_: None
+        for number in range(40):
+            put(kv / f"{number}", content(f"kv {number}", 300_000))
+            assert load(kv / f"{number}") == content(f"kv {number}", 300_000)
+        assert load(other / "model") == MODEL
+        assert os.pread(fd, 4096, 0) == big[:4096]
+        assert [each.answers for each in [*ahead, beside] if each.answers] == []
+        hold.set()
+        assert [each.join() for each in ahead] == [[big[at : at + 16_384]] for at in places]
+        assert beside.join() == [big[30 * MIB : 30 * MIB + 4096]] * 100
+    assert len(s3.gets(f"{prefix}/model")) == 3  # pieces of 16 MiB
+
+
+READS = "import os, sys; os.pread(os.open(sys.argv[1], os.O_RDONLY), 4096, 2_000_000)"
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_a_killed_reader_and_an_unmount(make_mount: Callable[..., Mount], s3: S3, front_end: str) -> None:
+    mount = make_mount(options=front_end)
+    weights, _ = namespace(mount, s3, {"model": MODEL})
+    with held_back(s3):
+        reader = subprocess.Popen([sys.executable, "-c", READS, str(weights / "model")])
+        come(mount, weights, HERE)
+        eventually(lambda: _waits(reader.pid), "it waits")
+        reader.kill()
+        assert reader.wait(5) == -signal.SIGKILL
+        daemon = mount.pid
+        subprocess.run(["umount", mount.dir], check=True)
+    eventually(lambda: not os.path.exists(f"/proc/{daemon}"), "the daemon has ended")
+    s3.fresh()
+    mount.mount()
+    assert load(weights / "model") == MODEL
+
+
+def _waits(pid: int) -> bool:
+    return "folio_wait" in Path(f"/proc/{pid}/stack").read_text()
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+@pytest.mark.parametrize("end", ["lazy", "SIGTERM"])
+def test_an_end_of_the_mount_while_streaming(
+    make_mount: Callable[..., Mount], s3: S3, front_end: str, end: str
+) -> None:
+    """A lazy unmount leaves those who have it open their file, whole; a daemon told to end lets them go."""
+    mount = make_mount(options=front_end)
+    weights, _ = namespace(mount, s3, {"model": MODEL})
+    daemon = mount.pid
+    with held_back(s3) as hold:
+        fd = os.open(weights / "model", os.O_RDONLY)
+        assert os.pread(fd, 100, 0) == MODEL[:100]
+        waiting = Together(3, lambda: os.pread(fd, 1000, SIZE - 1000))
+        if end == "lazy":
+            hcfs("umount", "--lazy", mount.dir)
+            hold.set()
+            assert waiting.join() == [MODEL[-1000:]] * 3
+            assert os.pread(fd, SIZE, 0) == MODEL
+        else:
+            os.kill(daemon, signal.SIGTERM)
+            assert set(waiting.join()) <= {"EIO", "ENOTCONN", "ECONNABORTED"}
+    with suppress(OSError):  # as of a mount that is gone
+        os.close(fd)
+    eventually(lambda: not os.path.exists(f"/proc/{daemon}"), "the daemon has ended")
+    s3.fresh()
+    mount.mount()
+    assert mount.status()["staged_objects"] == 0
+    assert load(weights / "model") == MODEL
+
+
+def test_the_last_reader_leaves_and_the_fetch_goes_on(shared: Mount, s3: S3) -> None:
+    mount = shared
+    weights, prefix = namespace(mount, s3, {"model": MODEL})
+    with held_back(s3) as hold:
+        with opened(weights / "model"):
+            assert origin_status(mount, weights)["ingesting"][0]["readers"] == 1
+        eventually(lambda: origin_status(mount, weights)["ingesting"][0]["readers"] == 0, "it is closed")
+        hold.set()
+        eventually(lambda: state(weights / "model") == "clean", "it is here all the same")
+    assert load(weights / "model") == MODEL
+    assert len(s3.gets(f"{prefix}/model")) == 1
+
+
+@pytest.mark.parametrize("option", ["origin_open=whole", "verify=open"])
+def test_whole_is_an_option(shared: Mount, s3: S3, option: str) -> None:
+    """The open waits for the check, so that wrong bytes are fetched again before anybody sees them."""
+    mount = shared
+    name, _, value = option.partition("=")
+    weights, _ = namespace(mount, s3, {"model": MODEL}, **{name: value})
+    before = os.stat(weights / "model").st_ino
+    hold = threading.Event()
+    s3.faults = lambda asked, number: (
+        None if asked.lists or number else Fault(flip=100_000, hold=hold, hold_at=1_000_000)
+    )
+    try:
+        opening = Together(3, lambda: load(weights / "model"))
+        come(mount, weights, 0)
+        assert opening.answers == []
+    finally:
+        hold.set()
+    assert opening.join() == [MODEL] * 3
+    assert os.stat(weights / "model").st_ino == before
