@@ -18,7 +18,7 @@ from hcfs.mount.streaming import Stream, Waiting
 from hcfs.mount.tuning import tune_streaming
 from hcfs.origin import Listed, NotAtOrigin, OriginChanged, OriginError, Patience, WrongContent, transfer
 from hcfs.store import Staged
-from hcfs.store.errors import MetadataFull
+from hcfs.store.errors import MetadataFull, NoSpace, QuotaExceeded
 
 if TYPE_CHECKING:
     from hcfs.mount.origins import Origin
@@ -180,6 +180,7 @@ class Ingests:
         ingest.finish(error)
 
     def _fetched(self, ingest: Ingest) -> int:
+        self._require_fit(ingest)
         again = Patience(self._stop, attempts=WHOLE_ATTEMPTS)
         while True:
             staged = self._staged(ingest)
@@ -195,6 +196,18 @@ class Ingests:
             except BaseException:
                 self._abandon(staged, ingest, stream)
                 raise
+
+    def _require_fit(self, ingest: Ingest) -> None:
+        """QuotaExceeded or NoSpace for what can't be kept whatever is evicted: the open is to tell, and not a read in
+        the middle."""
+        store, listed, quota = self._core.store, ingest.remote.listed, ingest.origin.options.quota
+        if quota is not None and listed.size > quota:
+            raise QuotaExceeded(
+                f"its {listed.size} bytes are more than the quota of its namespace; raise it with 'hcfs ns set'"
+            )
+        capacity = store.usage().capacity
+        if listed.size > capacity:
+            raise NoSpace(f"its {listed.size} bytes are more than the {capacity} that {store.device.name} can hold")
 
     def _abandon(self, staged: Staged, ingest: Ingest, stream: Stream) -> None:
         """An attempt has come to nothing. Where its bytes may have been read, the kernel may have pages of them, and

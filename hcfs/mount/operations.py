@@ -257,8 +257,8 @@ class Operations(pyfuse3.Operations):
             raise FUSEError(errno.EIO)
 
     async def let_go_at_the_end(self, ended: Callable[[], bool]) -> None:
-        """Let go of what still waits for an origin when the kernel has given the mount up: pyfuse3's loop would wait for
-        it. ended: whether it has. Sleeps until then; cancelled, it leaves nothing."""
+        """Let go of what still waits for an origin when the kernel has given the mount up: pyfuse3's loop would wait
+        for it. ended: whether it has. Sleeps until then; cancelled, it leaves nothing."""
         while not ended() or not self._parked:
             await trio.sleep(LOOK_S)
         self._ended = True
