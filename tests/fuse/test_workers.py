@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from fuse.kernel import Kernel, waiting_for
+from mount.actors import eventually
 
-from hcfs.fuse.lanes import Lane
+from hcfs.fuse.lanes import Lane, Parked
 from hcfs.fuse.protocol import IN_HEADER, OUT_HEADER, READ_IN, WRITE_IN, Opcode
 from hcfs.fuse.request import FORWARD, Request
 from hcfs.fuse.workers import Handler, Route
@@ -185,3 +186,40 @@ def test_finish_waits_for_what_was_begun(make: Callable[..., Kernel]) -> None:
     finishing.join(10)
     assert not finishing.is_alive()
     assert {kernel.answer()[0] for _ in sent} == sent
+
+
+def test_parked_requests(make: Callable[..., Kernel]) -> None:
+    """More than the lane has places: none holds one, and each is asked again when its time has come, then or before it
+    was even parked. The end answers those that are left."""
+    calls: dict[bytes, list[Callable[[], None]]] = {}
+    ready: set[bytes] = {b"now"}
+
+    def read(request: Request) -> bytes | Parked:
+        if request.body in ready:
+            return request.body
+        waiting = calls.setdefault(request.body, [])
+        if request.body == b"at once" and not waiting:
+            ready.add(request.body)
+            return Parked(lambda call_back: (waiting.append(call_back), call_back())[1])
+        return Parked(waiting.append)
+
+    lane = Lane(2)
+    kernel = make({Opcode.READ: Route(read, lane), Opcode.LOOKUP: lambda _: b"x"})
+    parked = [kernel.send(Opcode.READ, b"%d" % number) for number in range(50)]
+    assert kernel.ask(Opcode.LOOKUP) == (0, b"x")
+    assert kernel.ask(Opcode.READ, b"now") == (0, b"now")
+    assert kernel.ask(Opcode.READ, b"at once") == (0, b"at once")
+    eventually(lambda: len(calls) == 51, "all are parked")
+    for call in calls[b"7"] * 2:  # asked too early, and twice
+        call()
+    eventually(lambda: len(calls[b"7"]) == 2, "it is parked again")
+    ready.add(b"7")
+    calls[b"7"][-1]()
+    assert kernel.answer() == (parked[7], 0, b"7")
+    threading.Thread(target=kernel.workers.finish).start()
+    left = {kernel.answer()[:2] for _ in range(49)}
+    assert left == {(unique, errno.EIO) for unique in parked if unique != parked[7]}
+    for waiting in calls.values():
+        for call in waiting:
+            call()
+    assert kernel.silent()
