@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hcfs.device import BufferPool, FileDevice, Geometry, open_device
+from hcfs.device import BufferPool, FileDevice, Geometry, NotADevice, open_device
+from hcfs.mount.client import mount_at
 from hcfs.store.find import resolve_source
 
 POOL_BYTES = 64 << 20
@@ -18,6 +19,12 @@ POOL_BYTES = 64 << 20
 def open_target(target: str, *, exclusive: bool = False, writable: bool = False) -> Iterator[FileDevice]:
     """The device for reading, or for writing too, closed at the end; without `exclusive` also one that is mounted
     now."""
+    mounted = mount_at(target)
+    if mounted is not None:
+        raise NotADevice(
+            f"{target} is a mount of {mounted.source}, and not a device: give {mounted.source}; "
+            f"'hcfs status {target}' tells about the mount"
+        )
     device = open_device(resolve_source(target), BufferPool(POOL_BYTES), read_only=not writable, exclusive=exclusive)
     try:
         yield device

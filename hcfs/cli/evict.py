@@ -34,7 +34,7 @@ def command(directory: str, namespace: str, nbytes: int | None, everything: bool
     if everything is (nbytes is not None):
         raise UsageError("how much is to go? Give either --bytes SIZE or --all")
     namespace_directory(directory, namespace)
-    words = {} if nbytes is None else {"bytes": nbytes}
+    words: dict[str, Any] = {} if nbytes is None else {"bytes": nbytes}
     try:
         answer = administer(directory, "evict", namespace=namespace, **words)
     except Interrupted as interrupted:

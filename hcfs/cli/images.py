@@ -26,7 +26,7 @@ def final_geometry(target: str, size: int | None) -> Geometry:
     except FileNotFoundError:
         if size is None:
             raise UsageError(f"{target} does not exist: give --size to create an image file of that size") from None
-        return Geometry(size, BLOCK, BLOCK, 0, 0)
+        return replace(_geometry_to_be(target), size=size)
     if stat.S_ISBLK(mode):
         if size is not None:
             raise UsageError(f"{target} is a block device, whose size is what it is: leave --size out")
@@ -42,6 +42,18 @@ def final_geometry(target: str, size: int | None) -> Geometry:
     if size < shape.size:
         raise UsageError(f"{target} has {shape.size} bytes, and --size only grows an image: remove the file first")
     return replace(shape, size=size)
+
+
+def _geometry_to_be(target: str) -> Geometry:
+    """Of a file that isn't there yet: that of one without a name on the same filesystem, where it makes such files."""
+    try:
+        fd = os.open(os.path.dirname(os.path.abspath(target)), os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return Geometry(0, BLOCK, BLOCK, 0, 0)
+    try:
+        return geometry(fd)
+    finally:
+        os.close(fd)
 
 
 @contextmanager

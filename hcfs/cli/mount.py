@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import click
 
-from hcfs.cli.arguments import SIZE, mount_argument
+from hcfs.cli.arguments import SIZE, json_option, mount_argument
+from hcfs.cli.output import print_json
+from hcfs.errors import UsageError
+from hcfs.mount.client import read_status
 from hcfs.store.find import resolve_source
+
+_REPORTED = (
+    *("device", "directory", "uuid", "label", "pid", "version", "state", "state_reason", "read_only", "io"),
+    *("data_plane", "data_plane_reason", "capacity_bytes", "used_bytes", "objects"),
+)
+"""Fields of the status that `--json` shows of a mount that was just made."""
 
 
 @click.command(short_help="Mount a store at a directory.")
@@ -16,6 +25,7 @@ from hcfs.store.find import resolve_source
 @click.option("--memory", type=SIZE, help="Bytes for I/O buffers.  [default: 256M]")
 @click.option("--log", type=click.Path(path_type=str), metavar="FILE", help="Where the daemon writes its log.")
 @click.option("--config", type=click.Path(path_type=str), metavar="FILE", help="Options from a TOML file; -o wins.")
+@json_option
 def command(
     source: str,
     directory: str,
@@ -24,10 +34,12 @@ def command(
     memory: int | None,
     log: str | None,
     config: str | None,
+    as_json: bool,
 ) -> None:
     """Mount the store on SOURCE, a device, an image, UUID=... or LABEL=..., at DIR.
 
     Comes back when the mount serves, and leaves a daemon; with -f it stays. A dead mount at DIR is cleared first.
+    --json prints who serves it, and its state.
 
     \b
     Options of hcfs for -o, beside the usual words of mount(8):
@@ -43,5 +55,10 @@ def command(
     from hcfs.mount.daemon import mount  # brings pyfuse3 and trio along
     from hcfs.mount.options import MountOptions
 
+    if as_json and foreground:
+        raise UsageError("--json tells of a mount that serves, for which -f doesn't return; leave one of them out")
     options = MountOptions.parse(",".join(words), config=config, memory=memory, log=log)
     mount(resolve_source(source), directory, options, foreground)
+    if as_json:
+        status = read_status(directory)
+        print_json({name: status[name] for name in _REPORTED})

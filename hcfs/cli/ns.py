@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,17 @@ import click
 
 from hcfs.cache.options import OF_ORIGIN, checked
 from hcfs.cli.arguments import QUOTA, json_option, mount_argument
-from hcfs.cli.output import human_size, print_fields, print_json, print_table, shown_quota, warn
+from hcfs.cli.output import (
+    Advance,
+    human_size,
+    print_fields,
+    print_json,
+    print_table,
+    printable,
+    progress,
+    shown_quota,
+    warn,
+)
 from hcfs.errors import HcfsError, UsageError
 from hcfs.mount.client import Interrupted, administer, namespace_directory, namespace_status, read_status
 
@@ -47,7 +58,8 @@ def command() -> None:
 @mount_argument
 @name_argument
 @option_words
-def create(directory: str, name: str, **options: Any) -> None:
+@json_option
+def create(directory: str, name: str, as_json: bool, **options: Any) -> None:
     """Make the namespace NAME on the file system mounted at DIR."""
     values = _checked(options)
     if values.get("origin", "none") == "none" and any(values.get(name, "none") != "none" for name in OF_ORIGIN):
@@ -64,19 +76,25 @@ def create(directory: str, name: str, **options: Any) -> None:
     except BaseException:
         os.rmdir(path)
         raise
-    click.echo(path)
+    if as_json:
+        print_json(namespace_status(directory, name))
+    else:
+        click.echo(path)
 
 
 @command.command(name="set")
 @mount_argument
 @name_argument
 @option_words
-def set_options(directory: str, name: str, **options: Any) -> None:
+@json_option
+def set_options(directory: str, name: str, as_json: bool, **options: Any) -> None:
     """Change options of the namespace NAME; those not given stay as they are."""
     values = _checked(options)
     if not values:
         raise UsageError("no option is given, so nothing is set: name one, as in --verify open")
     _set(namespace_directory(directory, name), values)
+    if as_json:
+        print_json(namespace_status(directory, name))
 
 
 @command.command(name="list")
@@ -123,12 +141,24 @@ def rm(directory: str, name: str, force: bool, wipe: bool, as_json: bool) -> int
     """
     namespace_directory(directory, name)
     try:
-        answer = administer(directory, "remove", namespace=name, force=force, wipe=wipe)
+        with progress(f"remove {printable(name)}") as advance:
+            answer = administer(
+                directory,
+                "remove",
+                on_progress=_shown_by(advance) if sys.stderr.isatty() else None,
+                namespace=name,
+                force=force,
+                wipe=wipe,
+            )
     except Interrupted as interrupted:
         _report_removal(directory, name, interrupted.answer, as_json)
         raise
     _report_removal(directory, name, answer, as_json)
     return 0 if answer["removed"] else 1
+
+
+def _shown_by(advance: Advance) -> Callable[[dict[str, Any]], None]:
+    return lambda told: advance(told["done_bytes"], told["total_bytes"], told["phase"])
 
 
 def _report_removal(directory: str, name: str, answer: dict[str, Any], as_json: bool) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
@@ -98,11 +98,22 @@ def warn(sentence: str) -> None:
     click.echo(f"hcfs: {sentence}", err=True)
 
 
+class Advance(Protocol):
+    """How far something is."""
+
+    def __call__(self, done: int, total: int, what: str | None = None) -> None:
+        """Bytes done and bytes to do, in all; and what is done, where that has changed."""
+
+
+def _unseen(done: int, total: int, what: str | None = None) -> None:
+    pass
+
+
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr, where that is a terminal; the function it gives takes bytes done and bytes to do, in all."""
+def progress(what: str) -> Iterator[Advance]:
+    """A bar on stderr, where that is a terminal."""
     if not sys.stderr.isatty():
-        yield lambda done, total: None
+        yield _unseen
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -110,4 +121,8 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+        def advance(done: int, total: int, what: str | None = None) -> None:
+            bar.update(task, completed=done, total=total, description=what)
+
+        yield advance

@@ -30,9 +30,9 @@ def command(directory: str, rate: int | None, restart: bool, as_json: bool) -> i
     meanwhile.
 
     A pass that was stopped, by Ctrl-C or with the mount, is taken up by the next one. Exit code: 0 the pass found
-    nothing, 1 it found damage.
+    nothing, 1 it found damage, 130 Ctrl-C stopped it.
     """
-    words = {} if rate is None else {"rate": rate}
+    words: dict[str, Any] = {} if rate is None else {"rate": rate}
     try:
         status = administer(directory, "scrub", action="start", restart=restart, **words)
         status = _watch(directory, status, as_json)

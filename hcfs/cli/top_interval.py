@@ -36,6 +36,7 @@ def interval(before: Status | None, now: Status, seconds: float) -> dict[str, An
     }
     document["fetches"] = list(_fetches(before, now, seconds))
     document["scrub"] = {name: value for name, value in now.get("scrub", {}).items() if name != "bad"}
+    document["commands"] = list(now.get("commands", ()))
     document["errors"] = list(_errors(now))
     return document
 

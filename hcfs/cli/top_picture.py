@@ -183,6 +183,9 @@ def _daemon(document: Document) -> Iterator[RenderableType]:
     scrub = document["scrub"]
     if scrub.get("state") == "running":
         yield _line(f"scrub  {human_size(scrub['checked_bytes'])} verified, {scrub['damaged']} damaged", "dim")
+    for each in document["commands"]:
+        if each.get("total_bytes"):
+            yield _line(f"{each['phase']}  {100 * each['done_bytes'] // each['total_bytes']}%", "dim")
     yield _line("q or Ctrl-C ends", "dim")
 
 

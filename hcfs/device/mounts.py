@@ -22,6 +22,14 @@ class MountEntry:
     source: str
     pid: int | None
     """A process in that mount namespace; None for our own."""
+    options: str = ""
+    """Of the filesystem, not of this mount of it."""
+
+    @property
+    def fuse_owner(self) -> int | None:
+        """The user who mounted a FUSE filesystem; None for others."""
+        match = re.search(r"(?:^|,)user_id=([0-9]+)(?:,|$)", self.options)
+        return int(match[1]) if match and self.filesystem.startswith("fuse") else None
 
     def uses(self, target: Identity) -> bool:
         """Whether it is a mount of that block device, or a FUSE filesystem whose source is this device or image."""
@@ -67,6 +75,6 @@ def _read(process: str, pid: int | None) -> Iterator[MountEntry]:
     for line in text.splitlines():
         mount, _, filesystem = line.partition(" - ")
         number, _, directory = mount.split(" ")[2:5]
-        kind, source = filesystem.split(" ")[:2]
+        kind, source, options = filesystem.split(" ")[:3]
         major, minor = number.split(":")
-        yield MountEntry(os.makedev(int(major), int(minor)), unescape(directory), kind, unescape(source), pid)
+        yield MountEntry(os.makedev(int(major), int(minor)), unescape(directory), kind, unescape(source), pid, options)

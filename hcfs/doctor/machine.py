@@ -16,9 +16,9 @@ import hcfs
 from hcfs.device.mounts import mounts
 from hcfs.doctor.finding import Findings, failed, ok, warning
 from hcfs.mount.client import FILESYSTEM
+from hcfs.mount.frontends import FUSE_DEVICE
 from hcfs.mount.mountpoint import condition_of
 
-FUSE_DEVICE = "/dev/fuse"
 CGROUPS = "/sys/fs/cgroup"
 FUSE_CONFIGURATION = "/etc/fuse.conf"
 _PACKAGE = "install the package fuse3"

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from hcfs.errors import UsageError
 from hcfs.mount.answers import CallError
-from hcfs.mount.control import Answer, Command
+from hcfs.mount.control import Answer, Command, Progress
 from hcfs.mount.filesystem import Filesystem
 from hcfs.mount.scrubbing import Scrubbing
 from hcfs.store import BLOCK, ROOT_ID, Kind
@@ -62,12 +62,15 @@ class Administration:
             raise CallError(
                 errno.ENOTEMPTY, f"namespace {name!r} holds {inside} files: give --force if they are to go with it"
             )
+        command.progress = self._removal(namespace)
         removed = fs.remove_below(namespace, command.stopped, files=force)
         answer = {"removed": False, "objects": removed.objects, "freed_bytes": removed.blocks * BLOCK}
         if wipe and not command.stopped():
             fs.purge_quarantined_of(name.encode(errors="surrogateescape"))
             fs.store.commit()
-            wiped = Wipe(fs.store, namespace).run(PATIENCE_S if patience is None else patience, command.stopped)
+            wipe_pass = Wipe(fs.store, namespace)
+            command.progress = lambda: Progress("wipe", wipe_pass.passed_bytes, wipe_pass.total_bytes)
+            wiped = wipe_pass.run(PATIENCE_S if patience is None else patience, command.stopped)
             answer |= asdict(wiped)
             if not wiped.complete:
                 return answer
@@ -78,6 +81,11 @@ class Administration:
         if wipe:
             fs.store.rewrite_metadata()
         return {**answer, "removed": True}
+
+    def _removal(self, namespace: int) -> Callable[[], Progress]:
+        usage = self._fs.cache.namespaces.usage
+        total = usage(namespace).used_bytes
+        return lambda: Progress("remove", max(0, total - usage(namespace).used_bytes), total)
 
     def _namespace(self, name: str) -> int:
         """Id of a namespace; UsageError when there is none of that name."""

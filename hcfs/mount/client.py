@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from hcfs.device.mounts import MountEntry, mounts
@@ -18,6 +19,9 @@ from hcfs.mount import conversation
 FILESYSTEM = "fuse.hcfs"
 TIME_LIMIT = 5.0
 """Seconds for an answer from the daemon."""
+
+LOOK = 0.5
+"""Seconds between two looks at how far a command is."""
 
 
 def mount_at(directory: str) -> MountEntry | None:
@@ -122,8 +126,11 @@ class Interrupted(KeyboardInterrupt):
         """What it had done by then."""
 
 
-def administer(directory: str, name: str, **words: Any) -> dict[str, Any]:
-    """Have the mount at a directory do a command, through its control file; the answer.
+def administer(
+    directory: str, name: str, *, on_progress: Callable[[dict[str, Any]], None] | None = None, **words: Any
+) -> dict[str, Any]:
+    """Have the mount at a directory do a command, through its control file; the answer. on_progress: called twice a
+    second with `phase`, `done_bytes` and `total_bytes` while the daemon tells how far it is.
 
     However long it takes, as long as the daemon lives: it is asked for its status meanwhile. HcfsError with the
     daemon's sentence when it refuses, and when none answers; Interrupted instead of KeyboardInterrupt once the command
@@ -133,7 +140,7 @@ def administer(directory: str, name: str, **words: Any) -> dict[str, Any]:
     identity = uuid.uuid4().hex
     talk = _talk(directory, {"command": name, "id": identity, **words})
     try:
-        return _answer(talk, directory)
+        return _answer(talk, directory, identity, on_progress)
     except KeyboardInterrupt:
         _answer(_talk(directory, {"command": "stop", "id": identity}), directory)
         raise Interrupted(_answer(talk, directory)) from None
@@ -156,17 +163,25 @@ def _talk(directory: str, command: dict[str, Any]) -> subprocess.Popen[bytes]:
     return talk
 
 
-def _answer(talk: subprocess.Popen[bytes], directory: str) -> dict[str, Any]:
+def _answer(
+    talk: subprocess.Popen[bytes],
+    directory: str,
+    identity: str | None = None,
+    on_progress: Callable[[dict[str, Any]], None] | None = None,
+) -> dict[str, Any]:
     while True:
         try:
-            said, _ = talk.communicate(timeout=TIME_LIMIT)
+            said, _ = talk.communicate(timeout=TIME_LIMIT if on_progress is None else LOOK)
             break
         except subprocess.TimeoutExpired:
             try:
-                read_status(directory)
+                status = read_status(directory)
             except HcfsError:
                 talk.kill()
                 raise
+            for each in status.get("commands", ()):
+                if on_progress is not None and each["id"] == identity and "phase" in each:
+                    on_progress(each)
     if talk.returncode == conversation.CANT_OPEN:
         raise _cant_administer(directory, int(said))
     if not said:

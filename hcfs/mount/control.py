@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hcfs.errors import HcfsError, UsageError
@@ -68,6 +69,15 @@ class Words:
             raise UsageError(f"{', '.join(map(repr, self._words))} isn't known here; leave it out")
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a command is in the phase that it is in."""
+
+    phase: str
+    done_bytes: int
+    total_bytes: int
+
+
 class Command:
     """A command under way: its words, and whether it is to end early."""
 
@@ -75,6 +85,8 @@ class Command:
         self.words = words
         self._stop = threading.Event()
         self._mount_ends = mount_ends
+        self.progress: Callable[[], Progress] | None = None
+        """How far it is, asked from any thread; None where it doesn't tell."""
 
     def stop(self) -> None:
         """Ask it to end early."""
@@ -104,12 +116,19 @@ class Control:
         self._commands = commands
         self._room = threading.BoundedSemaphore(AT_ONCE)
         self._running: dict[str, Command] = {}
+        """Those with an id."""
         self._lock = threading.Lock()
         self._mount_ends = threading.Event()
 
     def end(self) -> None:
         """The mount ends: commands under way end early, later ones are refused."""
         self._mount_ends.set()
+
+    def under_way(self) -> list[dict[str, Any]]:
+        """Id of each command that runs and has one; phase and bytes of those that tell."""
+        with self._lock:
+            running = list(self._running.items())
+        return [{"id": identity, **_told(command)} for identity, command in running]
 
     def execute(self, data: bytes) -> tuple[bytes, int]:
         """Run one command; its answer, and 0 or the errno of its failure. Blocks as long as the command does."""
@@ -142,7 +161,8 @@ class Control:
             try:
                 return run(command)
             finally:
-                self._running.pop(identity or "", None)
+                with self._lock:
+                    self._running.pop(identity or "", None)
         finally:
             self._room.release()
 
@@ -160,6 +180,13 @@ class Control:
         if running is not None:
             running.stop()
         return running is not None
+
+
+def _told(command: Command) -> dict[str, Any]:
+    try:
+        return asdict(command.progress()) if command.progress is not None else {}
+    except HcfsError:  # what it is about is gone by now
+        return {}
 
 
 def _parsed(data: bytes) -> Words:

@@ -33,6 +33,7 @@ from hcfs.mount.origins import Origins
 from hcfs.mount.plane import DataPlane, pool_budget
 from hcfs.mount.process import Process, has_ended, is_alive, process_of
 from hcfs.mount.scrubbing import Scrubbing
+from hcfs.mount.servers import is_stopped, servers_of
 from hcfs.mount.session import Session
 from hcfs.mount.status import Report
 from hcfs.store import Store, UnrecoveredStore
@@ -79,8 +80,11 @@ def unmount(directory: str, lazy: bool) -> None:
     mounted = mount_at(directory)
     if mounted is None:
         raise HcfsError(f"{directory} is not an hcfs mount; nothing is unmounted")
+    mountpoint.require_owner(directory, mounted)
     path = mounted.directory
-    condition = mountpoint.condition_of(path)
+    # Whoever gives a mount up needn't wait to see that a stopped daemon gives no answer.
+    given_up = lazy and any(is_stopped(pid) for pid in servers_of(os.minor(mounted.device)))
+    condition = "hung" if given_up else mountpoint.condition_of(path)
     if condition == "dead":
         mountpoint.clear_dead(path)
         return

@@ -21,6 +21,9 @@ MAX_TASKS = 4096
 """Handlers at once: at pyfuse3's 99 waiting opens would stop the mount."""
 
 
+FUSE_DEVICE = "/dev/fuse"
+
+
 class FrontEnd(Protocol):
     """One mount, from its beginning to its end."""
 
@@ -112,7 +115,12 @@ class PyfuseFrontEnd:
 
 def cannot_mount(path: str, reason: str) -> HcfsError:
     """What to say when the kernel, or who mounts for it, refuses."""
-    return HcfsError(f"{path} can't be mounted at: {reason}; is /dev/fuse there, and may you use it?")
+    try:
+        os.close(os.open(FUSE_DEVICE, os.O_RDWR | os.O_CLOEXEC))
+        remedy = "'hcfs doctor' makes a trial mount elsewhere"
+    except OSError as error:
+        remedy = f"{FUSE_DEVICE} can't be opened ({error.strerror}), and 'hcfs doctor' says what to do about that"
+    return HcfsError(f"{path} can't be mounted at: {reason}; {remedy}")
 
 
 def attach(operations: Operations, path: str, options: set[str]) -> None:

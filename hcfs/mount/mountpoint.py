@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import pwd
 import shutil
 import stat
 import subprocess
 from typing import Literal
 
 from hcfs.device.identity import identify
+from hcfs.device.mounts import MountEntry
 from hcfs.device.processes import name_processes
 from hcfs.errors import HcfsError
 from hcfs.mount.client import TIME_LIMIT, mount_at, resolved
@@ -38,10 +40,29 @@ def prepare(directory: str, source: str) -> str:
             same = identify(present.source) is not None and identify(present.source) == identify(source)
             what = f"{source} is mounted at {directory} already" if same else f"{present.source} is at {directory}"
             raise HcfsError(f"{what}; to mount anew, run 'hcfs umount {directory}' first")
+        require_owner(directory, present)
         clear_dead(path)
     if not stat.S_ISDIR(_mode_of(path)):
         raise HcfsError(f"{directory} is not a directory; name one to mount at")
     return path
+
+
+def require_owner(directory: str, mounted: MountEntry) -> None:
+    """HcfsError unless this user may take the mount away, which root may, and whoever made it."""
+    user, owner = os.geteuid(), mounted.fuse_owner
+    if user in (0, owner) or owner is None:
+        return
+    try:
+        name = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        name = f"user {owner}"
+    who = name if owner == 0 else f"root and {name}"
+    refusal = HcfsError(
+        f"{directory} was mounted by {name}, so this user can't unmount it, only {who} can: run 'hcfs umount "
+        f"{directory}' as one of them, as with sudo"
+    )
+    refusal.errno = errno.EPERM
+    raise refusal
 
 
 def clear_dead(path: str) -> None:

@@ -58,7 +58,12 @@ class OriginNames(Xattrs):
         self._note_options(ino, name)
 
     def _origin_may_change(self, ino: int, name: bytes, value: bytes) -> OriginChange:
-        changes = name == OWN + b"origin" and self._is_namespace(ino) and value != self._option_value(ino, "origin")
+        changes = (
+            name == OWN + b"origin"
+            and self.versions.get(ino) is None  # which has no object yet
+            and self._is_namespace(ino)
+            and value != self._option_value(ino, "origin")
+        )
         return OriginChange(self, ino if changes else 0)
 
     def holds_files(self, namespace: int) -> bool:

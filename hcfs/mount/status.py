@@ -112,6 +112,7 @@ class Report:
             | {"write_buffers": self.front.write_buffers() if self.front else 0},
             "discard": self._discarding(),
             "scrub": self._scrubbing.status(),
+            "commands": self._fs.control.under_way() if self._fs.control is not None else [],
             "counters": self._counters(cache.evictions, cache.evicted_bytes),
             "origins": self._fs.origins.status() if self._fs.origins is not None else {},
             "namespaces": {_text(name): self._usage(oid) for name, oid in self._fs.cache.namespaces.names().items()},

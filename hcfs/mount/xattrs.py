@@ -87,8 +87,11 @@ class Xattrs(Listing):
         return ino != ROOT_ID and self.store.namespace_of(ino) == ino
 
     def _require_option(self, ino: int, version: Version | None, name: bytes, caller: Caller) -> None:
-        """EPERM for what isn't an option of a namespace, or isn't the caller's to set."""
-        if version is not None or not self._is_namespace(ino) or _option(name) not in OPTIONS:
+        """ENOTSUP where nothing can be set: mv and cp -a try to set whatever the source has, and pass that over in
+        silence. EPERM for what isn't an option of a namespace, or isn't the caller's to set."""
+        if version is not None or not self._is_namespace(ino):
+            raise CallError(errno.ENOTSUP)
+        if _option(name) not in OPTIONS:
             raise CallError(errno.EPERM)
         if caller.uid not in (0, self.store.attributes(ROOT_ID).uid):
             raise CallError(errno.EPERM)

@@ -6,6 +6,7 @@ blkid and the kernel don't know hcfs's superblock, so `UUID=` and `LABEL=` are l
 from __future__ import annotations
 
 import errno
+import os
 import uuid as uuids
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,9 @@ from hcfs.device import BLOCK, BufferPool, DeviceError, DeviceNotFound, DeviceUn
 from hcfs.errors import HcfsError, UsageError
 from hcfs.store.errors import StoreError
 from hcfs.store.superblock import Superblock, read_superblock
+
+_NAMED = 3
+"""Devices named in a sentence."""
 
 
 class StoreNotFound(HcfsError):
@@ -37,7 +41,7 @@ def resolve_source(source: str) -> str:
             raise UsageError(f"{source} names no UUID: give it as 'hcfs info' prints it") from None
     elif not wanted:
         raise UsageError("LABEL= names no label: give one, as in LABEL=cache0")
-    unreadable: list[str] = []
+    unreadable: dict[str, str] = {}
     found = [
         path
         for path, superblock in _stores(unreadable)
@@ -47,12 +51,21 @@ def resolve_source(source: str) -> str:
         return found[0]
     if found:
         raise StoreNotFound(f"{source} is on several devices ({', '.join(found)}): name one of them by its path")
-    hint = f" ({len(unreadable)} devices couldn't be read: try as root)" if unreadable else ""
-    raise StoreNotFound(f"no block device holds a store with {source}{hint}: see 'hcfs info DEVICE' for what one holds")
+    raise StoreNotFound(f"{_nowhere(source, unreadable)}: see 'hcfs info DEVICE' for what one holds")
 
 
-def _stores(unreadable: list[str]) -> Iterator[tuple[str, Superblock]]:
-    """Path and superblock of every block device that holds a store; paths that may not be read go to `unreadable`."""
+def _nowhere(source: str, unreadable: dict[str, str]) -> str:
+    if not unreadable:
+        return f"no block device holds a store with {source}"
+    names = ", ".join(list(unreadable)[:_NAMED]) + (" and others" if len(unreadable) > _NAMED else "")
+    reasons = " or ".join(sorted(set(unreadable.values())))
+    remedy = "" if os.geteuid() == 0 else ", try as root"
+    return f"no block device that can be read holds a store with {source}, and {names} can't be ({reasons}{remedy})"
+
+
+def _stores(unreadable: dict[str, str]) -> Iterator[tuple[str, Superblock]]:
+    """Path and superblock of every block device that holds a store; paths that may not be read go to `unreadable`, with
+    the reason."""
     pool = BufferPool(4 * BLOCK)
     # Its lines, behind two of heading: major, minor, blocks, name.
     for line in Path("/proc/partitions").read_text().splitlines()[2:]:
@@ -66,7 +79,7 @@ def _stores(unreadable: list[str]) -> Iterator[tuple[str, Superblock]]:
             device = open_device(path, pool, read_only=True, exclusive=False)
         except DeviceNotFound as error:
             if error.errno in (errno.EACCES, errno.EPERM):
-                unreadable.append(path)
+                unreadable[path] = os.strerror(error.errno)
             continue
         except DeviceUnusable:
             continue

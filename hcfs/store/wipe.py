@@ -50,11 +50,19 @@ class Wipe:
         self._store = store
         self._namespace = namespace
         self._wiped = 0
+        self._passed = 0
         self._freed = Intervals()
         with store.lock:
             self._todo = store.space.allocator.free_runs()
             self._parked = store.parked_oids()
             store.space.on_free.append(self._note)
+        self.total_bytes = sum(count for _, count in self._todo) * BLOCK
+        """What was free when it began."""
+
+    @property
+    def passed_bytes(self) -> int:
+        """How much of that is done, zeroed here or overwritten by a writer that got it meanwhile."""
+        return self._passed * BLOCK
 
     def _note(self, block: int, count: int) -> None:
         self._freed.add(block, block + count)
@@ -69,6 +77,7 @@ class Wipe:
                 if stopped:
                     break
                 self._zero(block, count)
+                self._passed += count
             deadline = time.monotonic() + patience_s
             with store.lock:
                 # What is begun from now on gets blocks that are wiped.

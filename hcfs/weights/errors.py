@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from errno import EIO
+from errno import EIO, ENOENT
 
 from hcfs.errors import HcfsError
 
@@ -21,13 +21,20 @@ class DamagedWeights(HcfsError):
 class UnreadableWeights(HcfsError):
     """A system call on a file failed; `errno` says how."""
 
-    def __init__(self, path: str, error: OSError, doing: str = "read") -> None:
+    def __init__(self, path: str, error: OSError, doing: str = "read", *, was_there: bool = False) -> None:
+        """was_there: the name was, a moment before."""
         self.errno = error.errno or EIO
-        remedy = (
-            "its medium failed or its content didn't verify; on hcfs the file is gone by now, so fetch it again"
-            if self.errno == EIO
-            else "give a file or directory that this user may read"
-        )
+        if self.errno == EIO:
+            remedy = (
+                "its medium failed or its content didn't verify, and on hcfs the file is gone by now; fetch it again"
+            )
+        elif self.errno == ENOENT and was_there:
+            remedy = (
+                "it was there a moment ago, so it was removed, or it is damaged and lies in a namespace of hcfs with "
+                "verify=open, which then lists it in .hcfs/quarantine; fetch it again"
+            )
+        else:
+            remedy = "give a file or directory that this user may read"
         super().__init__(f"{path} can't be {doing}: {error.strerror or error}; {remedy}")
         self.path = path
         """The file."""

@@ -62,6 +62,7 @@ def read_header(path: str) -> Header:
 
     DamagedWeights when the file isn't safetensors, UnreadableWeights when a system call fails.
     """
+    was_there = os.path.exists(path)
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -70,7 +71,7 @@ def read_header(path: str) -> Header:
         finally:
             os.close(fd)
     except OSError as error:
-        raise UnreadableWeights(path, error) from error
+        raise UnreadableWeights(path, error, was_there=was_there) from error
     identity = (status.st_dev, status.st_ino, status.st_mtime_ns)
     tensors, metadata = parse_header(path, content, status.st_size - LENGTH_BYTES - len(content))
     return Header(path, status.st_size, identity, tensors, metadata)

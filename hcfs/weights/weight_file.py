@@ -61,7 +61,7 @@ class WeightFile:
             try:
                 fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             except OSError as error:
-                raise UnreadableWeights(self.path, error, "opened") from error
+                raise UnreadableWeights(self.path, error, "opened", was_there=True) from error
             status = os.fstat(fd)
             if (status.st_dev, status.st_ino, status.st_mtime_ns) != self._identity or status.st_size != self.size:
                 os.close(fd)

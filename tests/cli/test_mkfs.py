@@ -49,6 +49,20 @@ def test_an_image_is_created_with_size(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_mkfs_and_info_tell_the_same_of_a_device(tmp_path: Path, make_loop: Callable[..., Path], there: bool) -> None:
+    targets: list[tuple[Path, list[str]]] = [(tmp_path / "a.img", ["--size", "64M"])]
+    if there:
+        targets = [(make_loop("64M"), []), (make_loop("64M", sector=4096), [])]
+        (tmp_path / "b.img").write_bytes(b"")
+        targets.append((tmp_path / "b.img", ["--size", "64M"]))
+    for target, words in targets:
+        made = json.loads(hcfs("mkfs", target, *words, "--json").stdout)
+        found = info(target)
+        both = ("resolved", "size_bytes", "logical_block_bytes", "model", "serial", "usable_bytes")
+        assert {name: made[name] for name in both} == {name: found[name] for name in both}
+
+
 def test_text_names_device_size_signatures_uuid_and_usable_bytes(make_image: Callable[..., Path]) -> None:
     image = make_image("64M")
     subprocess.run(["mkfs.ext4", "-q", "-L", "scratch", image], check=True)

@@ -5,17 +5,23 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
 from harness.cli import hcfs
 from harness.mounts import Mount
 
 from hcfs.cli import run
+from hcfs.cli.commands import group
+from hcfs.mount import mountpoint
+from hcfs.mount.daemon import unmount
+from hcfs.mount.servers import is_stopped
 
 SPACE = ("used", "free", "staged", "pending", "quarantined")
 STATUS_FIELDS = """
@@ -95,6 +101,77 @@ def test_ns_create_show_list_set(shared_mount: Mount) -> None:
     assert "*.part" in hcfs("ns", "show", shared_mount.dir, name).stdout
     assert name in json.loads(hcfs("ns", "list", shared_mount.dir, "--json").stdout)
     assert f"\n{name} " in hcfs("ns", "list", shared_mount.dir).stdout
+
+
+def test_ns_create_and_set_as_json(shared_mount: Mount) -> None:
+    name = f"json{os.getpid()}"
+    made = json.loads(hcfs("ns", "create", shared_mount.dir, name, "--quota", "1M", "--json").stdout)
+    assert (made["name"], made["quota_bytes"]) == (name, 1 << 20)
+    changed = json.loads(hcfs("ns", "set", shared_mount.dir, name, "--quota", "none", "--json").stdout)
+    assert changed["quota_bytes"] is None
+    assert changed == json.loads(hcfs("ns", "show", shared_mount.dir, name, "--json").stdout)
+
+
+def test_a_mount_reports_as_json(make_image: Callable[..., Path], tmp_path: Path) -> None:
+    image = make_image("64M")
+    hcfs("mkfs", image)
+    mount = Mount(image, tmp_path / "mnt")
+    try:
+        report = json.loads(hcfs("mount", image, mount.dir, "--log", mount.log, "--json").stdout)
+        status = mount.status()
+        assert report == {name: status[name] for name in report}
+        assert {"device", "directory", "uuid", "pid", "state", "data_plane"} <= set(report)
+        assert "-f" in failed("mount", "-f", image, mount.dir, "--json", code=2)
+    finally:
+        mount.close()
+
+
+def test_every_command_that_reports_has_json() -> None:
+    def leaves(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+        if not isinstance(command, click.Group):
+            yield path, command
+            return
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from leaves(inner, f"{path} {name}")
+
+    without = {
+        path for path, command in leaves(group, "hcfs") if not any("--json" in each.opts for each in command.params)
+    }
+    assert without == {"hcfs umount"}
+
+
+@pytest.mark.parametrize("words", [["info"], ["fsck"], ["inspect"]])
+def test_a_mount_is_no_device(shared_mount: Mount, words: list[str]) -> None:
+    more = ["superblock"] if words == ["inspect"] else []
+    said = failed(*words, shared_mount.dir, *more, code=8 if words == ["fsck"] else 1)
+    assert said == (
+        f"hcfs: {shared_mount.dir} is a mount of {shared_mount.source}, and not a device: give {shared_mount.source}; "
+        f"'hcfs status {shared_mount.dir}' tells about the mount."
+    )
+
+
+def test_a_stopped_daemon_is_given_up_at_once(
+    make_mount: Callable[..., Mount], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for its answer. Continued, it ends, since its mount is gone."""
+    mount = make_mount(size="64M", allow_warnings=[r"."])
+    daemon = mount.pid
+    monkeypatch.setattr(mountpoint, "condition_of", lambda path: pytest.fail("it was asked"))
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        deadline = time.monotonic() + 30
+        while not is_stopped(daemon):
+            assert time.monotonic() < deadline
+        unmount(str(mount.dir), lazy=True)
+        assert not mount.mounted
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    while os.path.exists(f"/proc/{daemon}"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_namespace_made_by_mkdir_is_one(shared_mount: Mount, kv: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from harness.cli import hcfs
 from harness.mounts import Mount
+from harness.terminal import Terminal
 from mount.actors import Actor, errno_of, eventually, load_direct, pattern, put
 
 MIB = 1 << 20
@@ -169,6 +170,30 @@ def test_what_is_open_is_told_and_the_command_can_be_given_again(make_mount: Cal
         writer.close(fd)
         eventually(lambda: not mount.status()["staged_objects"], "let go")
     assert rm(mount, "kv", "--wipe")["removed"]
+    assert not found(mount.source)
+
+
+def test_how_far_it_is(make_mount: Callable[..., Mount]) -> None:
+    """While an open file keeps the wipe waiting, the terminal, the status and `hcfs top` tell how far it is."""
+    mount = make_mount(size="64M")
+    put(mount.ns() / "object", secret(MIB))
+    with (mount.dir / "kv" / "object").open("rb"):
+        terminal = Terminal("ns", "rm", mount.dir, "kv", "--force", "--wipe")
+        try:
+            eventually(lambda: mount.status()["commands"], "the command runs")
+            terminal.until("wipe")
+            (told,) = mount.status()["commands"]
+            assert (told["phase"], 0 < told["done_bytes"] <= told["total_bytes"]) == ("wipe", True)
+            shown = json.loads(hcfs("top", mount.dir, "--once", "--interval", "0.1", "--json").stdout)
+            assert [each["phase"] for each in shown["commands"]] == ["wipe"]
+        except BaseException:
+            terminal.close()
+            raise
+    try:
+        assert terminal.end() == 0
+    finally:
+        terminal.close()
+    assert mount.status()["commands"] == []
     assert not found(mount.source)
 
 

@@ -156,6 +156,20 @@ def test_a_tree_goes_in_and_out(kv: Path, source: Path, tmp_path: Path, tool: st
         assert os.listdir(kv) == ["again"]
 
 
+@pytest.mark.parametrize("tool", ["mv", "cp -a"])
+def test_between_namespaces_without_a_word(shared_mount: Mount, kv: Path, tool: str) -> None:
+    """What hcfs says of a file stays behind; what users said goes along."""
+    other = shared_mount.ns(f"{kv.name}-other")
+    for name in ("kept", "tenant@a"):
+        (kv / name).write_bytes(b"content")
+        os.setxattr(kv / name, "user.note", b"kept")
+        done = subprocess.run([*tool.split(), kv / name, other / name], check=False, capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert load(other / name) == b"content"
+        assert os.getxattr(other / name, "user.note") == b"kept"
+        assert os.getxattr(other / name, "user.hcfs.namespace") == other.name.encode()
+
+
 def test_other_tools(kv: Path) -> None:
     """truncate, dd with O_DIRECT, install, sed -i, sort -o, split, gzip: they find what they need."""
     run("truncate", "-s", "1M", "t", cwd=kv)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness.cli import hcfs
 from harness.mounts import Mount
 from harness.weights import Description, bytes_of, noise, safetensors, write_model
 from mount.damage import flip
@@ -69,6 +70,33 @@ def test_damage_in_the_middle_reaches_the_consumer_and_the_file_is_gone(
     assert not shard.exists()
     with pytest.raises(Exception, match="1 of its 2 shards are missing"):
         plan(directory)
+
+
+@pytest.mark.parametrize("load", ["at once", "after the plan"])
+def test_damage_where_open_verifies(make_mount: Callable[..., Mount], load: str) -> None:
+    """There a damaged file is absent from its opening on: whoever loads it is told so, and where to look."""
+    mount = make_mount(size="64M", allow_warnings=[r"quarantin", r"checksum"])
+    hcfs("ns", "create", mount.dir, "models", "--verify", "open")
+    content = noise(300_000, 7)
+    path = mount.dir / "models" / "model.safetensors"
+    path.write_bytes(safetensors({"w": ("U8", [300_000], content)}))
+    found = plan(path)
+    mount.umount()
+    mount.mount()
+    flip(mount.source, content, 1000)
+    if load == "at once":
+        done = hcfs("weights", "load", path, check=False)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        said = done.stderr
+    else:
+        with pytest.raises(UnreadableWeights) as failure, stream(found) as tensors:
+            for _ in tensors:
+                pass
+        said = str(failure.value)
+    assert f"{path} can't be " in said
+    assert "it is damaged" in said
+    assert ".hcfs/quarantine" in said
+    assert len(os.listdir(mount.dir / ".hcfs" / "quarantine")) == 1
 
 
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "buffered"])
