@@ -80,7 +80,7 @@ class Ingest:
         """The stream, when the origin has answered; None when the object is on the device. Blocks. Raises as `wait`."""
         with self._changed:
             self._changed.wait_for(lambda: self._done or self.stream is not None)
-            stream = self.stream
+            stream = None if self._done else self.stream
         if stream is None:
             self._raise_error()
         return stream
@@ -160,7 +160,7 @@ class Ingests:
             error = OriginError("an unexpected error")
         remote = ingest.remote
         with self._core.lock:
-            self._under_way.pop(remote, None)
+            self._forget(ingest)
         counts = origin.counts
         if error is None:
             assert oid is not None
@@ -178,6 +178,12 @@ class Ingests:
             else:
                 log.warning("%s/%s isn't fetched: %s", origin.url, remote.listed.key, error)
         ingest.finish(error)
+
+    def _forget(self, ingest: Ingest) -> None:
+        """Nobody is to join it any more. The core's lock is held. Once it has published, the object may be evicted, and
+        fetched by another, before its own thread comes here again."""
+        if self._under_way.get(ingest.remote) is ingest:
+            del self._under_way[ingest.remote]
 
     def _fetched(self, ingest: Ingest) -> int:
         self._require_fit(ingest)
@@ -221,9 +227,9 @@ class Ingests:
         successor = self._new_remote(ingest.origin, former.parent, former.name, former.listed, None)
         with self._core.lock:
             former.successor = successor
-            if self._under_way.pop(former, None) is ingest:
-                self._under_way[successor] = ingest
+            self._forget(ingest)
             ingest.remote = successor
+            self._under_way[successor] = ingest
         self._core.kernel.forget_name(former.parent, former.name)
         self._core.kernel.forget_pages(former.ino)
 
@@ -295,7 +301,7 @@ class Ingests:
             oid = core.store.publish(staged, remote.parent, remote.name)
             core.note_replaced(former, remote.parent, remote.name)
             stream.publish(oid)
-            self._under_way.pop(remote, None)
+            self._forget(ingest)
         stream.wake_all()
         core.kernel.forget_attributes(remote.ino)
         return oid

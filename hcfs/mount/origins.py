@@ -66,9 +66,13 @@ class Origin:
         """What the latest listing says of a name."""
         listing = self.listing
         remote = None if listing is None else listing.remotes.get((parent, name))
-        while remote is not None and remote.successor is not None:
-            remote = remote.successor
-        return remote
+        if remote is None or remote.successor is None:
+            return remote
+        latest = remote.successor
+        while latest.successor is not None:
+            latest = latest.successor
+        remote.successor = latest
+        return latest
 
     def is_current(self, remote: Remote) -> bool:
         """Whether the latest listing has just this content."""

@@ -28,6 +28,9 @@ STREAMED = 1 << 20
 
 PAGE = mmap.PAGESIZE
 
+REFUSED_KEPT = 1 << 16
+"""Pages of a stream that are remembered as refused."""
+
 
 class Waiting:
     """What waits in the streams of one mount, so that it holds up nobody else: READs of pages are background requests,
@@ -85,6 +88,10 @@ class Stream:
         self._was_opened = False
         self._ended = False
         self._failed = False
+        self._told = False
+        """Once: the kernel asks for every page of a granule that can't be read."""
+        self._refused: set[int] = set()
+        """Pages of READs that were refused."""
         self._published: ObjectHandle | None = None
 
     # --- for the fetch -----------------------------------------------------------------------------------------------
@@ -160,9 +167,21 @@ class Stream:
         end = self._end(offset, length)
         if self._ended or end <= self._arrived:
             return None
-        if ahead and self._waiting.full:
+        if ahead and self._waiting.full and not self._was_refused(offset, length):
             raise CallError(errno.EAGAIN)
         return Awaiting(lambda call_back: self._wait(_Wait(end, ahead, call_back)))
+
+    def _was_refused(self, offset: int, length: int) -> bool:
+        """Whether a READ there was refused before: then this one is the kernel's second try, for somebody who would get
+        the error. Kernels that keep pages in larger pieces try again with such a piece."""
+        first = offset // PAGE
+        with self._lock:
+            if first in self._refused:
+                return True
+            if len(self._refused) > REFUSED_KEPT:
+                self._refused.clear()
+            self._refused.update(range(first, -(-(offset + length) // PAGE)))
+        return False
 
     def _wait(self, wait: _Wait) -> None:
         with self._lock:
@@ -201,7 +220,8 @@ class Stream:
             published = self._published  # it may have been published since
             if published is not None:
                 return published
-            if not self._failed:
+            if not self._failed and not self._told:
+                self._told = True
                 log.warning("%s can't be read while it is fetched: %s", self.remote.listed.key, error)
             raise CallError(errno.EIO) from error
         return data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import mmap
 import os
 import signal
@@ -17,10 +18,12 @@ import pytest
 from harness.cli import hcfs
 from harness.mounts import Mount
 from harness.s3 import S3, Fault
+from harness.weights import bytes_of, noise, safetensors
 from mount.actors import errno_of, eventually, load, load_direct, pread_direct, put
 from origin.clients import WARNINGS, Together, content, evict_all, namespace, origin_status, state
 
 from hcfs.mount.limits import AHEAD_WAITING
+from hcfs.weights import stream
 
 FRONT_ENDS = ("data_plane=on", "data_plane=off")
 MIB = 1 << 20
@@ -31,12 +34,12 @@ MODEL = content("streamed", SIZE)
 
 
 @contextmanager
-def held_back(s3: S3, prefix: str = "") -> Iterator[threading.Event]:
+def held_back(s3: S3, prefix: str = "", at: int = 1_000_000) -> Iterator[threading.Event]:
     """Of each object below a prefix some bytes come, until the event is set, or the end. A fetch that loses patience,
     which it does after 10 s, gets no more by asking again."""
     hold = threading.Event()
     s3.faults = lambda asked, number: (
-        None if asked.lists or prefix not in asked.path else Fault(hold=hold, hold_at=0 if number else 1_000_000)
+        None if asked.lists or prefix not in asked.path else Fault(hold=hold, hold_at=0 if number else at)
     )
     try:
         yield hold
@@ -327,3 +330,31 @@ def test_whole_is_an_option(shared: Mount, s3: S3, option: str) -> None:
         hold.set()
     assert opening.join() == [MODEL] * 3
     assert os.stat(weights / "model").st_ino == before
+
+
+def test_a_model_is_loaded_while_it_is_fetched(shared: Mount, s3: S3) -> None:
+    """By hcfs.weights, by the command, and by safetensors' own reader, which maps the file."""
+    tensors = {f"model.layers.{n}.w": ("U8", [700_000], noise(700_000, n)) for n in range(20)}
+    shards = {f"{way}/model.safetensors": safetensors(tensors) for way in ("stream", "command", "mapped")}
+    weights, _ = namespace(shared, s3, shards)
+    # Readers take 4 MiB at a time.
+    with held_back(s3, at=6 * MIB) as hold, stream(weights / "stream", framework="numpy") as layers:
+        loaded = Together(1, lambda: hcfs("weights", "load", weights / "command", "--json").stdout)
+        mapped = subprocess.Popen([sys.executable, "-c", LOADS, weights / "mapped" / "model.safetensors"])
+        name, tensor = next(iter(layers))
+        assert (name, bytes_of(tensor)) == ("model.layers.0.w", tensors["model.layers.0.w"][2])
+        eventually(lambda: len(origin_status(shared, weights)["ingesting"]) == 3, "all are on their way")
+        hold.set()
+        rest = {name: bytes_of(tensor) for name, tensor in layers}
+        assert rest == {name: data for name, (_, _, data) in tensors.items() if name != "model.layers.0.w"}
+        assert json.loads(loaded.join()[0])["tensors"] == 20
+        assert mapped.wait(60) == 0
+
+
+LOADS = """
+import sys
+from safetensors.numpy import load_file
+from harness.weights import noise
+for name, tensor in load_file(sys.argv[1]).items():
+    assert bytes(tensor) == noise(700_000, int(name.split('.')[2])), name
+"""
