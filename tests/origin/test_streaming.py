@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import mmap
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -17,12 +20,13 @@ from pathlib import Path
 import pytest
 from harness.cli import hcfs
 from harness.mounts import Mount
-from harness.s3 import S3, Fault
+from harness.s3 import S3, Asked, Fault
 from harness.weights import bytes_of, noise, safetensors
 from mount.actors import errno_of, eventually, load, load_direct, pread_direct, put
 from origin.clients import WARNINGS, Together, content, evict_all, namespace, origin_status, state
+from origin.readers import WAYS
 
-from hcfs.mount.limits import AHEAD_WAITING
+from hcfs.mount.limits import AHEAD_WAITING, BACKGROUND
 from hcfs.weights import stream
 
 FRONT_ENDS = ("data_plane=on", "data_plane=off")
@@ -358,3 +362,50 @@ from harness.weights import noise
 for name, tensor in load_file(sys.argv[1]).items():
     assert bytes(tensor) == noise(700_000, int(name.split('.')[2])), name
 """
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_evictions_wrong_bytes_and_cuts_beside_readers(
+    make_mount: Callable[..., Mount], s3: S3, front_end: str
+) -> None:
+    """Whatever happens meanwhile, who reads a file to its end has read the right one, or was refused; and nothing is
+    left over."""
+    mount = make_mount(options=f"{front_end},lookup_grace=0", allow_warnings=WARNINGS)
+    files = {f"{number}": content(f"beside {number}", 1_200_000 + 100_001 * number) for number in range(8)}
+    weights, _ = namespace(mount, s3, files, quota="9M", origin_changes="revalidate=1")
+    chance = random.Random(f"faults {front_end}")
+
+    def fault(asked: Asked, _: int) -> Fault | None:
+        drawn, at = chance.random(), chance.randrange(1_200_000)
+        if asked.lists or drawn > 0.5:
+            return None
+        return Fault(flip=at) if drawn < 0.25 else Fault(cut_after=at, slow=0.002)
+
+    def churn() -> Counter[str]:
+        mine, answers = random.Random(threading.get_ident()), Counter[str]()
+        for _ in range(8):
+            name = mine.choice(list(files))
+            try:
+                data = mine.choice(WAYS)(weights / name)
+            except OSError as error:
+                answers[errno.errorcode[error.errno or 0]] += 1
+            else:
+                answers["right" if data == files[name] else "wrong"] += 1
+        return answers
+
+    s3.faults = fault
+    answers = sum(Together(6, churn).join(), Counter[str]())
+    assert answers["right"] > answers.total() // 3
+    assert set(answers) <= {"right", "EIO", "ESTALE", "EDQUOT"}
+    s3.fresh()
+    eventually(lambda: not origin_status(mount, weights)["ingesting"], "all fetches have ended")
+    assert mount.status()["staged_objects"] == 0
+    assert origin_status(mount, weights)["failures"] < origin_status(mount, weights)["ingests"]
+    eventually(lambda: _background(mount) == BACKGROUND, "the kernel's limit is what it was")
+    for name, data in files.items():
+        assert load(weights / name) == data
+
+
+def _background(mount: Mount) -> int:
+    connection = os.minor(os.stat(mount.dir).st_dev)
+    return int(Path(f"/sys/fs/fuse/connections/{connection}/max_background").read_text())
