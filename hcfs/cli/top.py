@@ -131,6 +131,6 @@ def _print_line(document: Document) -> None:
         for name in ("dirty", "pending", "quarantined")
         if document.get(f"{name}_bytes")
     ]
-    words += [f"fetches {len(document['fetches'])}"] if document["fetches"] else []
+    words += [f"{name} {len(document[name])}" for name in ("fetches", "uploads") if document[name]]
     click.echo(printable("  ".join(words)))
     sys.stdout.flush()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 Status = Mapping[str, Any]
@@ -11,9 +11,11 @@ IDENTITY = ("directory", "device", "label", "uuid", "version", "pid", "mounted_a
 CONDITION = ("state", "state_reason", "read_only", "io", "sharing", "data_plane", "data_plane_reason")
 SPACE = ("capacity", "used", "free", "staged", "pending", "quarantined", "evictable", "dirty")
 COUNTS = ("objects", "staged_objects", "quarantined_objects", "max_objects", "open_handles")
-_OF_NAMESPACES = ("objects", "used_bytes", "staged_bytes", "quota_bytes", "local_only", "origin", "write_policy")
-_STATES = ("dirty", "uploading", "sync_failed")
-"""Of objects in namespaces that write to their origin; shown where the status has them."""
+_OF_NAMESPACES = (
+    *("objects", "used_bytes", "staged_bytes", "dirty_bytes", "quota_bytes", "local_only", "origin", "write_policy"),
+)
+_OF_ORIGINS = ("unsynced_objects", "failed_objects")
+"""What an origin doesn't have yet, in namespaces that write to theirs, and what was given up of that."""
 
 
 def interval(before: Status | None, now: Status, seconds: float) -> dict[str, Any]:
@@ -31,10 +33,13 @@ def interval(before: Status | None, now: Status, seconds: float) -> dict[str, An
     document["rates"] = _rates(before, now, "counters", seconds)
     document["requests"] = _rates(before, now, "requests", seconds)
     document["namespaces"] = {
-        name: _namespace(usage, (before or {}).get("namespaces", {}).get(name), seconds)
+        name: _namespace(
+            usage, now.get("origins", {}).get(name, {}), (before or {}).get("namespaces", {}).get(name), seconds
+        )
         for name, usage in now.get("namespaces", {}).items()
     }
-    document["fetches"] = list(_fetches(before, now, seconds))
+    document["fetches"] = list(_transfers(before, now, seconds, _ingesting))
+    document["uploads"] = list(_transfers(before, now, seconds, _uploading))
     document["scrub"] = {name: value for name, value in now.get("scrub", {}).items() if name != "bad"}
     document["commands"] = list(now.get("commands", ()))
     document["errors"] = list(_errors(now))
@@ -53,27 +58,37 @@ def _rate(earlier: int, later: int, seconds: float) -> float:
     return round((later - earlier) / max(seconds, 1e-6), 2)
 
 
-def _namespace(usage: Status, earlier: Status | None, seconds: float) -> dict[str, Any]:
-    states = (f"{state}_{unit}" for state in _STATES for unit in ("objects", "bytes"))
-    known = {name: usage[name] for name in (*_OF_NAMESPACES, *states) if name in usage}
+def _namespace(usage: Status, origin: Status, earlier: Status | None, seconds: float) -> dict[str, Any]:
+    known = {name: usage[name] for name in _OF_NAMESPACES if name in usage}
+    known |= {name: origin[name] for name in _OF_ORIGINS if name in origin}
     evictions = None if earlier is None else _rate(earlier.get("evictions", 0), usage.get("evictions", 0), seconds)
     return known | {"evictions_rate": evictions}
 
 
-def _fetches(before: Status | None, now: Status, seconds: float) -> Iterator[dict[str, Any]]:
-    """Objects on their way from origins; the rate is null for those that began since the look before."""
-    earlier = {(name, each["key"]): each["bytes"] for name, each in _ingesting(before or {})}
-    for name, each in _ingesting(now):
-        was = earlier.get((name, each["key"]))
-        # A fetch that met wrong bytes begins again at 0.
-        known = was is not None and was <= each["bytes"]
-        yield {"namespace": name, **each, "bytes_rate": _rate(was or 0, each["bytes"], seconds) if known else None}
+Transfer = tuple[str, str, int, int]
+"""Namespace, key, bytes so far and in all."""
 
 
-def _ingesting(status: Status) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _transfers(
+    before: Status | None, now: Status, seconds: float, of: Callable[[Status], Iterator[Transfer]]
+) -> Iterator[dict[str, Any]]:
+    """Objects on their way; the rate is null for those that began since the look before."""
+    earlier = {(name, key): done for name, key, done, _ in of(before or {})}
+    for name, key, done, size in of(now):
+        was = earlier.get((name, key))
+        # One that met wrong bytes, or an error, begins again at 0.
+        rate = None if was is None or was > done else _rate(was, done, seconds)
+        yield {"namespace": name, "key": key, "bytes": done, "size": size, "bytes_rate": rate}
+
+
+def _ingesting(status: Status) -> Iterator[Transfer]:
     for name, origin in status.get("origins", {}).items():
-        for each in origin.get("ingesting", ()):
-            yield name, each
+        yield from ((name, each["key"], each["bytes"], each["size"]) for each in origin.get("ingesting", ()))
+
+
+def _uploading(status: Status) -> Iterator[Transfer]:
+    for name, origin in status.get("origins", {}).items():
+        yield from ((name, each["path"], each["sent_bytes"], each["bytes"]) for each in origin.get("uploading", ()))
 
 
 def _errors(now: Status) -> Iterator[dict[str, str]]:
@@ -81,9 +96,10 @@ def _errors(now: Status) -> Iterator[dict[str, str]]:
     if now.get("state") != "ok" and now.get("state_reason"):
         yield {"where": "mount", "error": now["state_reason"]}
     for name, origin in now.get("origins", {}).items():
-        for field in ("last_error", "last_upload_error"):
-            if origin.get(field):
-                yield {"where": name, "error": origin[field]}
+        if origin.get("last_error"):
+            yield {"where": name, "error": origin["last_error"]}
+        for failed in origin.get("failed", ())[:3]:
+            yield {"where": f"{name}/{failed['path']}", "error": f"not uploaded: {failed['reason']}"}
     for bad in now.get("scrub", {}).get("bad", ())[-3:]:
         yield {"where": bad["path"], "error": bad["reason"]}
     for name in ("checksum_errors", "device_errors", "upload_failures"):

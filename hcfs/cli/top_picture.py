@@ -18,12 +18,12 @@ Document = Mapping[str, Any]
 
 _HEADLINES = ("lookups", "lookup_misses", "opens", "commits", "evictions", "abandoned", "ingests", "uploads")
 _PARTS = (("used", "blue"), ("dirty", "magenta"), ("staged", "cyan"), ("pending", "yellow"), ("quarantined", "red"))
-_ERRORS_SHOWN, _FETCHES_SHOWN = 3, 6
+_ERRORS_SHOWN, _TRANSFERS_SHOWN = 3, 6
 _HEADS = ("used", "quota", "kind", "objects", "evictions", "staged")
 _NAME = 12
 """Columns that a namespace's name keeps."""
 _BAR, _FULL = 24, 40
-"""Columns of a fetch's bar; where the terminal has fewer than the second number, it is left out."""
+"""Columns of a transfer's bar; where the terminal has fewer than the second number, it is left out."""
 
 
 def picture(document: Document) -> RenderableType:
@@ -32,8 +32,9 @@ def picture(document: Document) -> RenderableType:
     errors = [each for each in document["errors"] if each["error"] != document.get("state_reason")]
     parts += [_line(f"{each['where']}: {each['error']}", "red") for each in errors[:_ERRORS_SHOWN]]
     parts += [Text(), *_activity(document), Text(), _SpaceBar(document), _legend(document)]
-    if document["fetches"]:
-        parts += [Text(), _fetches(document["fetches"])]
+    for name, what in (("fetches", "fetches from origins"), ("uploads", "uploads to origins")):
+        if document[name]:
+            parts += [Text(), _transfers(what, document[name])]
     parts += [Text(), *_daemon(document)]
     if document["namespaces"]:
         parts += [Text(), _Namespaces(document["namespaces"])]
@@ -98,10 +99,10 @@ def _legend(document: Document) -> RenderableType:
     )
 
 
-def _fetches(fetches: Sequence[Document]) -> RenderableType:
+def _transfers(what: str, under_way: Sequence[Document]) -> RenderableType:
     rows = [
-        (f"{each['namespace']}/{each['key']}", _FetchBar(each["bytes"], each["size"]), byte_rate(each["bytes_rate"]))
-        for each in fetches[:_FETCHES_SHOWN]
+        (f"{each['namespace']}/{each['key']}", _TransferBar(each["bytes"], each["size"]), byte_rate(each["bytes_rate"]))
+        for each in under_way[:_TRANSFERS_SHOWN]
     ]
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
@@ -109,11 +110,11 @@ def _fetches(fetches: Sequence[Document]) -> RenderableType:
     grid.add_column(no_wrap=True, overflow="ellipsis", justify="right", min_width=max(len(row[-1]) for row in rows))
     for name, bar, how_fast in rows:
         grid.add_row(_line(name), bar, how_fast)
-    more = len(fetches) - _FETCHES_SHOWN
-    return Group(_line("fetches from origins", "dim"), grid, *([_line(f"and {more} more", "dim")] if more > 0 else []))
+    more = len(under_way) - _TRANSFERS_SHOWN
+    return Group(_line(what, "dim"), grid, *([_line(f"and {more} more", "dim")] if more > 0 else []))
 
 
-class _FetchBar:
+class _TransferBar:
     """A bar where there is room for one, else the percentage."""
 
     def __init__(self, done: int, size: int) -> None:
@@ -167,9 +168,10 @@ def _cells(usage: Document) -> tuple[str, ...]:
 
 def _kind(usage: Document) -> str:
     words = ["local"] if usage.get("local_only") else [str(usage.get("write_policy") or "")]
-    for state in ("dirty", "uploading", "sync_failed"):
-        if usage.get(f"{state}_objects"):
-            words.append(f"{usage[f'{state}_objects']} {state.replace('_', '-')}")
+    if usage.get("unsynced_objects"):
+        words.append(f"{usage['unsynced_objects']} unsynced")
+    if usage.get("failed_objects"):
+        words.append(f"{usage['failed_objects']} failed")
     return ", ".join(filter(None, words))
 
 

@@ -134,6 +134,9 @@ def _origins(status: Status) -> Findings:
             yield warning("origin", f"{name}: {origin['last_error']}", remedy)
         elif origin.get("listings"):
             yield ok("origin", f"{name}: {origin['url']} was listed")
+        if origin.get("failed_objects"):
+            text = f"{name}: {origin['failed_objects']} files were given up, which its origin doesn't have"
+            yield warning("uploads", text, "see 'hcfs sync' for which, why, and how to resolve it")
     failures = status["counters"].get("upload_failures")
     if failures:
         yield warning("uploads", f"{failures} uploads have failed", "see 'origins' in 'hcfs status' for the reason")

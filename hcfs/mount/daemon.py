@@ -44,6 +44,10 @@ log = logging.getLogger(__name__)
 UNMOUNT_LIMIT = 300.0
 """Seconds for the daemon to end once nothing is mounted: what was written last is on its way to the device."""
 
+BUSY_LIMIT = 0.5
+"""Seconds for which a mount that is in use is asked again: whoever watches its status has that open for milliseconds,
+again and again."""
+
 LAST_DISCARDS = 5.0
 """Seconds for which the end of a mount discards what is left."""
 
@@ -93,7 +97,7 @@ def unmount(directory: str, lazy: bool) -> None:
             raise mountpoint.hung(directory)
         abort(os.minor(mounted.device))
     daemon = _daemon_of(path) if condition == "alive" else None
-    mountpoint.unmount_now(path, lazy=lazy)
+    _unmount_patiently(path, lazy)
     if lazy or daemon is None:
         return
     deadline, look = time.monotonic() + UNMOUNT_LIMIT, time.monotonic() + ELSEWHERE_AFTER
@@ -110,6 +114,18 @@ def unmount(directory: str, lazy: bool) -> None:
     # A daemon's guard takes note of its end at once; the parent of one in the foreground may never do.
     deadline = time.monotonic() + REAPED_LIMIT
     while is_alive(daemon) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _unmount_patiently(path: str, lazy: bool) -> None:
+    deadline = time.monotonic() + BUSY_LIMIT
+    while True:
+        try:
+            mountpoint.unmount_now(path, lazy=lazy)
+            return
+        except mountpoint.Busy:
+            if time.monotonic() > deadline:
+                raise
         time.sleep(0.01)
 
 

@@ -159,6 +159,9 @@ def test_a_mount_that_was_made_anew_begins_anew(make_mount: Callable[..., Mount]
 
 ORIGIN = {
     "last_error": "bucket/\x1b[31m is gone",
+    "failed_objects": 2,
+    "failed": [{"path": "a/b", "reason": "AccessDenied"}] * 2,
+    "uploading": [{"path": "c", "bytes": 4 << 20, "sent_bytes": 3 << 20}],
     "ingesting": [{"key": "a/\x1b]0;x\x07" + "k" * 50, "bytes": 5 << 20, "size": 10 << 20}],
 }
 
@@ -174,7 +177,8 @@ def bad_status(mount: Mount) -> dict[str, Any]:
         "origins": {"weights": ORIGIN},
         "namespaces": {
             **status["namespaces"],
-            "\x1b[2J\nx": {"used_bytes": 9, "quota_bytes": 0, "evictions": 3, "sync_failed_objects": 2},
+            "\x1b[2J\nx": {"used_bytes": 9, "quota_bytes": 0, "evictions": 3},
+            "weights": {"used_bytes": 8, "write_policy": "write-back", "dirty_bytes": 4},
             "w" * 300: {"used_bytes": 1 << 50, "quota_bytes": 1 << 49, "evictions": 3, "objects": 1 << 40},
         },
         "scrub": {**status["scrub"], "state": "running", "bad": [{"path": "/kv/x", "reason": "checksum"}] * 5},
@@ -186,6 +190,10 @@ def test_what_is_wrong_is_seen_at_any_width(shared_mount: Mount) -> None:
     earlier = {**status, "origins": {"weights": ORIGIN | {"ingesting": [{**ORIGIN["ingesting"][0], "bytes": 0}]}}}
     document = interval(earlier, status, 2.0)
     assert [each["bytes_rate"] for each in document["fetches"]] == [5 * (1 << 20) / 2]
+    assert document["uploads"] == [
+        {"namespace": "weights", "key": "c", "bytes": 3 << 20, "size": 4 << 20, "bytes_rate": 0.0}
+    ]
+    assert {"where": "weights/a/b", "error": "not uploaded: AccessDenied"} in document["errors"]
     for width in [*range(1, 40), 64, 80, 200]:
         out = io.StringIO()
         Console(file=out, width=width, force_terminal=True, color_system=None).print(picture(document))
@@ -197,7 +205,7 @@ def test_what_is_wrong_is_seen_at_any_width(shared_mount: Mount) -> None:
             assert "2.5 MiB/s" in out.getvalue()
             assert "bucket/\\x1b[31m is gone" in out.getvalue()
         if width >= 120:
-            assert "2 sync-failed" in out.getvalue()
+            assert "write-back, 2 failed" in out.getvalue()
 
 
 def test_an_older_or_newer_daemons_status_is_shown() -> None:

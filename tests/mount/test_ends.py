@@ -136,3 +136,18 @@ def test_another_mount_namespace_still_has_the_mount(make_mount: Callable[..., M
         holder.wait()
     mount.mount()
     assert (mount.ns() / "x").read_bytes() == b"x"
+
+
+def test_whoever_watches_the_status_keeps_no_mount(make_mount: Callable[..., Mount]) -> None:
+    """Open for a moment, again and again, it made an unmount in four fail."""
+    mount = make_mount(size="64M")
+    for _ in range(4):
+        watcher = subprocess.Popen(
+            ["sh", "-c", 'while cat "$0" >/dev/null 2>&1; do :; done', mount.dir / ".hcfs" / "status.json"]
+        )
+        try:
+            mount.umount()
+        finally:
+            watcher.kill()
+            watcher.wait()
+        mount.mount()
