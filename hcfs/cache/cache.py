@@ -12,9 +12,10 @@ from hcfs.cache.namespaces import Namespaces
 from hcfs.cache.quota_eviction import QuotaEviction
 from hcfs.cache.quotas import QuotaAccount, Quotas
 from hcfs.cache.rebuild import rebuild
+from hcfs.cache.unsynced import SYNC
 from hcfs.cache.victims import Kept, Names, Victims
 from hcfs.cache.watermarks import Watermarks
-from hcfs.store import Store
+from hcfs.store import BLOCK, Store
 from hcfs.store.accounts import Account
 
 
@@ -27,8 +28,10 @@ class CacheStatistics:
     evicted_bytes: int
     """Whole blocks that they occupied."""
     evictable_bytes: int
-    """Part of the store's used bytes: all that no handle pins. What a lookup protects is in it, since the protection
-    ends by itself."""
+    """Part of the store's used bytes: all that no handle pins and that isn't unsynced. What a lookup protects is in it,
+    since the protection ends by itself."""
+    unsynced_bytes: int
+    """Part of the store's used bytes: files that aren't at their origin yet."""
 
 
 class Cache:
@@ -68,6 +71,8 @@ class Cache:
         self._quota_eviction = QuotaEviction(
             store, self.quotas, self._victims, self._eviction.turn, on_evicted, self._eviction.patiently
         )
+        for oid, _ in store.with_xattr(SYNC):
+            self._index.keep(oid)
         rebuild(store, self._index)
         store.observer = self._index
         store.make_room = self._eviction.make_room
@@ -89,6 +94,20 @@ class Cache:
         if found:
             self._store.touch(oid)
         return found
+
+    def keep(self, oid: int) -> None:
+        """A file that is about to be published isn't at its origin: it must not be evicted. Memory only, also under the
+        store's lock."""
+        self._index.keep(oid)
+
+    def let_go(self, oid: int) -> None:
+        """It may be evicted from now on: its origin has it, or it is gone. Memory only, also under the store's lock.
+        Idempotent."""
+        self._index.let_go(oid)
+
+    def unsynced_bytes(self, namespace: int | None = None) -> int:
+        """Whole blocks of files that must not be evicted, of a namespace or of all."""
+        return self._index.kept_blocks(namespace) * BLOCK
 
     def make_room(self, blocks: int) -> bool:
         """See Eviction.make_room; the store calls it when an allocation of `blocks` blocks, or with 0 of an object's
@@ -136,4 +155,5 @@ class Cache:
         usage = self._store.usage()
         with self._index.lock:
             evictions, evicted_bytes = self._victims.evictions, self._victims.evicted_bytes
-        return CacheStatistics(evictions, evicted_bytes, max(0, usage.used - usage.pinned_used))
+        unsynced = self.unsynced_bytes()
+        return CacheStatistics(evictions, evicted_bytes, max(0, usage.used - usage.pinned_used - unsynced), unsynced)

@@ -40,6 +40,7 @@ class Index:
         self.usage = UsageCounts()
         self.segments = Segments(capacity, self.usage.blocks_of)
         self._namespaces: dict[int, int] = {}
+        self._kept: set[int] = set()
         self._gate = threading.Lock()
         self._condemned = 0
 
@@ -53,7 +54,7 @@ class Index:
             group = namespace & SLOT_MASK
             self._namespaces[group] = namespace
             self.usage.add(oid, namespace, blocks, name)
-            self.segments.add(oid, group, blocks, self.grace.now())
+            self.segments.add(oid, group, blocks, self.grace.now(), kept=oid in self._kept)
 
     def removed(self, oid: int, namespace: int, blocks: int, name: bytes) -> None:  # noqa: ARG002  # the observer's signature
         """A committed file lost its last name, was evicted, or was quarantined. The store holds its lock."""
@@ -68,7 +69,7 @@ class Index:
                 group = namespace & SLOT_MASK
                 self._namespaces[group] = namespace
                 self.usage.add(oid, namespace, blocks, name)
-                self.segments.load(oid, group, blocks, in_use_ns / 1e9)
+                self.segments.load(oid, group, blocks, in_use_ns / 1e9, kept=oid in self._kept)
             self.segments.end_load()
 
     def looked_up(self, oid: int) -> bool:
@@ -92,6 +93,22 @@ class Index:
         with self.lock:
             return self.segments.touch(oid, self.grace.now())
 
+    def keep(self, oid: int) -> None:
+        """The object, which will become a committed file, must not be evicted before `let_go` is called."""
+        with self.lock:
+            self._kept.add(oid)
+
+    def let_go(self, oid: int) -> None:
+        """The object may be evicted from now on. Idempotent."""
+        with self.lock:
+            self._kept.discard(oid)
+            self.segments.let_go(oid)
+
+    def kept_blocks(self, namespace: int | None = None) -> int:
+        """Blocks of committed files that must not be evicted, in a namespace or in all."""
+        with self.lock:
+            return self.segments.kept_blocks(None if namespace is None else namespace & SLOT_MASK)
+
     @contextmanager
     def condemned(self, stamp: int, oid: int) -> Iterator[Victim | None]:
         """Keep lookups of the object waiting while the caller evicts it. None when it was used since `stamp`, is
@@ -113,7 +130,7 @@ class Index:
         every victim whoever wants the room (pins, which the store knows, are its own last question). A state in which
         an object must not be lost is one more condition here; and if many objects can be in it, one more segment that
         Candidates doesn't look at, so that no pass walks through them."""
-        return not self.grace.covers(oid, self.grace.now())
+        return oid not in self._kept and not self.grace.covers(oid, self.grace.now())
 
     def _forget(self, oid: int) -> None:
         if oid in self.segments:

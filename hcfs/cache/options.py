@@ -26,6 +26,8 @@ PATTERN_LENGTH_MAX = 255
 Verify = Literal["read", "open"]
 OriginCheck = Literal["etag", "length"]
 OriginOpen = Literal["stream", "whole"]
+WritePolicy = Literal["read-only", "write-through", "write-back"]
+WRITE_POLICIES: tuple[WritePolicy, ...] = ("read-only", "write-through", "write-back")
 
 IMMUTABLE = "immutable"
 REVALIDATE = "revalidate="
@@ -56,14 +58,20 @@ class NamespaceOptions:
     origin_open: OriginOpen | None = None
     """Whether an open returns when the fetch has begun, and bytes are read as they arrive, or when the file is here and
     checked. `verify=open` implies the latter. None without an origin."""
-    write_policy: str | None = None
-    """How files reach the origin, which so far they don't: `read-only`; None without one."""
+    write_policy: WritePolicy | None = None
+    """How files reach the origin: not at all (`read-only`), before a close or rename returns (`write-through`), or
+    later (`write-back`). None without an origin."""
 
     @property
     def revalidate_s(self) -> float | None:
         """Seconds of `revalidate=SECONDS`; None for `immutable`, and without an origin."""
         changes = self.origin_changes
         return None if changes is None or changes == IMMUTABLE else float(changes.removeprefix(REVALIDATE))
+
+    @property
+    def writes(self) -> bool:
+        """Whether files may be stored here that then go to the origin."""
+        return self.write_policy in ("write-through", "write-back")
 
     def is_staging_name(self, name: bytes) -> bool:
         """Whether one of the staging patterns matches the name (a path's last component)."""
@@ -130,7 +138,7 @@ def parse(attributes: Mapping[bytes, bytes]) -> NamespaceOptions:
         origin_changes=texts.get("origin_changes") or IMMUTABLE,
         origin_check="length" if texts.get("origin_check") == "length" else "etag",
         origin_open="whole" if texts.get("origin_open") == "whole" else "stream",
-        write_policy="read-only",
+        write_policy=_write_policy(texts.get("write_policy")),
     )
 
 
@@ -166,11 +174,11 @@ def _of_origin(option: str, value: str) -> str | None:
             raise UsageError(f"origin_open={value} can't be set: there is no such value; give stream or whole")
         return None if value == "stream" else value
     if option == "write_policy":
-        if value != "read-only":
+        if value not in WRITE_POLICIES:
             raise UsageError(
-                f"write_policy={value} can't be set: this version of hcfs writes to no origin; give read-only"
+                f"write_policy={value} can't be set: there is no such policy; give {', '.join(WRITE_POLICIES)}"
             )
-        return None
+        return None if value == "read-only" else value
     if value == IMMUTABLE:
         return None
     seconds = value.removeprefix(REVALIDATE)
@@ -179,6 +187,10 @@ def _of_origin(option: str, value: str) -> str | None:
             f"origin_changes={value} can't be set: give immutable, or revalidate=SECONDS with at most {REVALIDATE_MAX}"
         )
     return f"{REVALIDATE}{int(seconds)}"
+
+
+def _write_policy(text: str | None) -> WritePolicy:
+    return next((policy for policy in WRITE_POLICIES if policy == text), "read-only")
 
 
 def _quota(option: str, value: str) -> int:

@@ -20,6 +20,8 @@ PROBATION = 1
 PROTECTED = 2
 """Objects that were used again."""
 SEGMENTS = (LARGE, PROBATION, PROTECTED)
+KEPT = 3
+"""Objects that must not go: no order of eviction has this one, so no pass walks through them."""
 
 FEW_LARGE = ((LARGE, PROBATION), (PROTECTED,))
 TOO_MANY_LARGE = ((LARGE,), *FEW_LARGE)
@@ -59,33 +61,50 @@ class Segments:
         self._large_share = large_share
         self._large_blocks = max(1, min(LARGE_MAX, capacity // LARGE_PART) // BLOCK)
         self._blocks: dict[int, list[int]] = {}
-        self._total = [0] * len(SEGMENTS)
+        self._none = [0] * (KEPT + 1)
+        self._total = list(self._none)
         self._segments = array("B")
         self._counts_from = array("I")
 
     def __contains__(self, oid: int) -> bool:
         return oid in self.recency
 
-    def add(self, oid: int, group: int, blocks: int, now: int) -> None:
+    def add(self, oid: int, group: int, blocks: int, now: int, *, kept: bool = False) -> None:
         """A new object, or one that was removed just now and comes back, as when it is renamed: that keeps its segment.
 
-        now: seconds, as for `touch`."""
+        now: seconds, as for `touch`. kept: it must not go, before `let_go` says that it may."""
         slot = oid & SLOT_MASK
         if not self.recency.was_last_in_slot(oid):
             if blocks >= self._large_blocks:
                 self._enter(slot, LARGE, now + LARGE_ONE_USE_S)
             else:
                 self._enter(slot, PROBATION, now + ONE_USE_S)
+        if kept:
+            self._segments[slot] = KEPT
         segment = self._segments[slot]
         self.recency.add(oid, _list(group, segment))
         self._count(group, segment, blocks)
         self._bound(group)
 
-    def load(self, oid: int, group: int, blocks: int, in_use_s: float) -> None:
+    def let_go(self, oid: int) -> None:
+        """The object, which was kept, may go from now on, as one that was just stored. Nothing for any other."""
+        found = self.recency.group_of(oid)
+        if found is None or found & 3 != KEPT:
+            return
+        blocks = self._blocks_of(oid)
+        self._move(oid, found >> 2, KEPT, LARGE if blocks >= self._large_blocks else PROBATION, blocks)
+
+    def kept_blocks(self, group: int | None = None) -> int:
+        """Blocks of what must not go, in a group or in all."""
+        return self._total[KEPT] if group is None else self._blocks.get(group, self._none)[KEPT]
+
+    def load(self, oid: int, group: int, blocks: int, in_use_s: float, *, kept: bool = False) -> None:
         """An object from before the mount, used later than all loaded before it, and in_use_s seconds after it was
         stored; `end_load` follows the last one."""
         used_again = in_use_s > (LARGE_ONE_USE_S if blocks >= self._large_blocks else ONE_USE_S)
         segment = LARGE if blocks >= self._large_blocks and not used_again else PROBATION
+        if kept:
+            segment, used_again = KEPT, False
         # PROTECTED is a mark here that `end_load` looks at; the object is in the list of those on probation.
         self._enter(oid & SLOT_MASK, PROTECTED if used_again else segment, 0)
         self.recency.add(oid, _list(group, segment))
@@ -118,7 +137,7 @@ class Segments:
         if again:
             self._counts_from[slot] = now + ONE_USE_S
         segment = found & 3
-        if segment == PROTECTED or not again:
+        if segment in (PROTECTED, KEPT) or not again:
             return self.recency.touch(oid)
         blocks, group = self._blocks_of(oid), found >> 2
         self._move(oid, group, segment, PROTECTED, blocks)
@@ -160,7 +179,7 @@ class Segments:
     def _count(self, group: int, segment: int, blocks: int) -> None:
         counts = self._blocks.get(group)
         if counts is None:
-            counts = self._blocks[group] = [0] * len(SEGMENTS)
+            counts = self._blocks[group] = list(self._none)
         counts[segment] += blocks
         self._total[segment] += blocks
 

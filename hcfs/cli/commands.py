@@ -19,6 +19,7 @@ _MODULES = {
     "top": "hcfs.cli.top",
     "ns": "hcfs.cli.ns",
     "evict": "hcfs.cli.evict",
+    "sync": "hcfs.cli.sync",
     "fsck": "hcfs.cli.fsck",
     "scrub": "hcfs.cli.scrub",
     "inspect": "hcfs.cli.inspect",

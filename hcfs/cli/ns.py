@@ -42,7 +42,7 @@ def option_words(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--origin-changes", metavar="WORD", help="immutable, or revalidate=SECONDS."),
         click.option("--origin-check", metavar="WORD", help="What is fetched must agree with: etag or length."),
         click.option("--origin-open", metavar="WORD", help="An open of what is to be fetched: stream or whole."),
-        click.option("--write-policy", metavar="WORD", help="How files reach the origin: read-only."),
+        click.option("--write-policy", metavar="WORD", help="read-only, write-through or write-back."),
     )
     for word in reversed(words):
         function = word(function)
@@ -130,10 +130,11 @@ def show(directory: str, name: str, as_json: bool) -> None:
 @mount_argument
 @name_argument
 @click.option("--force", is_flag=True, help="Also with files in it, which go too.")
+@click.option("--discard", is_flag=True, help="Also files that its origin doesn't have yet: they are lost.")
 @click.option("--wipe", is_flag=True, help="Leave no byte and no name of them on the device: zeros instead.")
 @json_option
-def rm(directory: str, name: str, force: bool, wipe: bool, as_json: bool) -> int:
-    """Remove the namespace NAME; durable when this returns.
+def rm(directory: str, name: str, force: bool, discard: bool, wipe: bool, as_json: bool) -> int:
+    """Remove the namespace NAME; durable when this returns. Nothing is removed at its origin.
 
     With --wipe all free space is zeroed, since nobody remembers whose bytes it holds, and the metadata written anew.
     Exit code 1 when something isn't wiped, since it is open or being written: the empty namespace is kept then, and the
@@ -148,6 +149,7 @@ def rm(directory: str, name: str, force: bool, wipe: bool, as_json: bool) -> int
                 on_progress=_shown_by(advance) if sys.stderr.isatty() else None,
                 namespace=name,
                 force=force,
+                discard=discard,
                 wipe=wipe,
             )
     except Interrupted as interrupted:
@@ -204,6 +206,11 @@ def _set(path: str, values: dict[str, str]) -> None:
                 reason = (
                     "the namespace holds files, which keep the kind that they were stored as; evict or remove them "
                     "first, or make another namespace"
+                )
+            elif error.errno == errno.EBUSY:
+                reason = (
+                    "it holds files that its origin doesn't have yet, or that are being written; wait for them with "
+                    "'hcfs sync --wait', or resolve what has failed there"
                 )
             elif name == "origin" and error.errno == errno.EINVAL:
                 reason = "the daemon can't use it, its log says why: obstore must be installed, as by hcfs[origins]"

@@ -11,6 +11,7 @@ from hcfs.mount.answers import CallError
 from hcfs.mount.control import Answer, Command, Progress
 from hcfs.mount.filesystem import Filesystem
 from hcfs.mount.scrubbing import Scrubbing
+from hcfs.mount.syncing import Syncing
 from hcfs.store import BLOCK, ROOT_ID, Kind
 from hcfs.store.errors import StoreError
 from hcfs.store.wipe import Wipe
@@ -29,7 +30,12 @@ class Administration:
 
     def commands(self) -> Mapping[str, Callable[[Command], Answer]]:
         """For Control."""
-        return {"evict": self.evict, "remove": self.remove, "scrub": self._scrubbing.command}
+        return {
+            "evict": self.evict,
+            "remove": self.remove,
+            "scrub": self._scrubbing.command,
+            "sync": Syncing(self._fs, self._namespace).command,
+        }
 
     def evict(self, command: Command) -> Answer:
         """Words: namespace; bytes, or without them all that can go. What went is durable when this returns."""
@@ -46,13 +52,15 @@ class Administration:
         }
 
     def remove(self, command: Command) -> Answer:
-        """Words: namespace; force, to remove what is in it; wipe, to leave no byte of it on the medium; patience,
-        seconds for which a wipe waits for what is open.
+        """Words: namespace; force, to remove what is in it; discard, also what its origin doesn't have; wipe, to leave
+        no byte of it on the medium; patience, seconds for which a wipe waits for what is open. Nothing is removed at
+        an origin.
 
         Everything goes from the namespace first, then from the medium, then the namespace itself: as long as it is
         there, something is left to do, and the command can be given again. What is answered is durable."""
         words = command.words
         name, force, wipe = words.text("namespace"), words.flag("force"), words.flag("wipe")
+        discard = words.flag("discard")
         patience = words.count("patience")
         words.end()
         fs, namespace = self._fs, self._namespace(name)
@@ -62,8 +70,16 @@ class Administration:
             raise CallError(
                 errno.ENOTEMPTY, f"namespace {name!r} holds {inside} files: give --force if they are to go with it"
             )
+        unsynced = fs.cache.unsynced_bytes(namespace)
+        if unsynced and not discard:
+            raise CallError(
+                errno.EBUSY,
+                f"namespace {name!r} holds {unsynced} bytes that its origin doesn't have yet: wait for them with 'hcfs "
+                "sync --wait', or give --discard if they are to be lost",
+            )
         command.progress = self._removal(namespace)
         removed = fs.remove_below(namespace, command.stopped, files=force)
+        fs.forget_unsynced(namespace)
         answer = {"removed": False, "objects": removed.objects, "freed_bytes": removed.blocks * BLOCK}
         if wipe and not command.stopped():
             fs.purge_quarantined_of(name.encode(errors="surrogateescape"))

@@ -245,7 +245,7 @@ def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], No
         stack.callback(filesystem.abandon_all)
         stack.callback(filesystem.close)
         if not options.read_only:
-            filesystem.origins = Origins(filesystem)
+            filesystem.origins = Origins(filesystem, upload_attempts=options.upload_attempts)
             stack.callback(filesystem.origins.close)
             notifier.is_slow = lambda parent: filesystem.origin_of(parent) is not None
         scrubbing = Scrubbing(filesystem)

@@ -21,16 +21,16 @@ from hcfs.mount.handles import (
     VirtualHandle,
 )
 from hcfs.mount.opening import Created
-from hcfs.mount.remote_files import RemoteFiles
 from hcfs.mount.versions import Fate
 from hcfs.mount.virtual import NAME, VirtualTree
+from hcfs.mount.written_files import WrittenFiles
 from hcfs.store import ROOT_ID
 from hcfs.store.errors import MetadataFull
 
 T = TypeVar("T")
 
 
-class Filesystem(RemoteFiles):
+class Filesystem(WrittenFiles):
     """What pyfuse3's operations call, and whatever else serves the kernel's requests.
 
     Every method may be called from any thread. Those that return Blocking, and read, write and fsync, wait for I/O; the
@@ -167,15 +167,15 @@ class Filesystem(RemoteFiles):
         self._refuse_virtual((parent, name))
         return super().mknod(parent, name, mode, caller)
 
-    def unlink(self, parent: int, name: bytes, caller: Caller) -> None:
+    def unlink(self, parent: int, name: bytes, caller: Caller) -> Blocking[None] | None:
         self._refuse_virtual((parent, name))
-        super().unlink(parent, name, caller)
+        return super().unlink(parent, name, caller)
 
     def rmdir(self, parent: int, name: bytes) -> None:
         self._refuse_virtual((parent, name))
         super().rmdir(parent, name)
 
-    def link(self, ino: int, parent: int, name: bytes, caller: Caller) -> Entry:
+    def link(self, ino: int, parent: int, name: bytes, caller: Caller) -> Entry | Blocking[Entry]:
         self._refuse_virtual((parent, name))
         if self._is_virtual(ino):
             raise CallError(errno.EXDEV)

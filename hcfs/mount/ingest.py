@@ -9,10 +9,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from hcfs.cache import ETAG
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import CallError
 from hcfs.mount.core import Core
-from hcfs.mount.origin_listing import ETAG
 from hcfs.mount.remote import Remote
 from hcfs.mount.streaming import Stream, Waiting
 from hcfs.mount.tuning import tune_streaming
@@ -33,8 +33,6 @@ BUFFER = 1 << 20
 
 WHOLE_ATTEMPTS = 3
 """Fetches of a whole object that came with wrong bytes."""
-
-REMOTE_MODE = 0o444
 
 NewRemote = Callable[["Origin", int, bytes, Listed, int | None], Remote]
 """As Origins.new_remote."""
@@ -243,7 +241,7 @@ class Ingests:
                     staged = core.store.stage(
                         None,
                         namespace=remote.namespace,
-                        mode=REMOTE_MODE,
+                        mode=ingest.origin.file_mode,
                         uid=owner.uid,
                         gid=owner.gid,
                         xattrs={ETAG: remote.listed.etag.encode()},
@@ -298,6 +296,8 @@ class Ingests:
             if self._stop.is_set():
                 raise OriginError("the mount ends")
             former = core.attributes_at(remote.parent, remote.name)
+            if not ingest.origin.may_keep(core, remote, former):
+                raise OriginChanged(f"{remote.listed.key} was written here while it was fetched")
             oid = core.store.publish(staged, remote.parent, remote.name)
             core.note_replaced(former, remote.parent, remote.name)
             stream.publish(oid)

@@ -6,7 +6,7 @@ import errno
 import stat
 
 from hcfs.errors import HcfsError
-from hcfs.mount.answers import Caller, CallError, Entry
+from hcfs.mount.answers import Blocking, Caller, CallError, Entry
 from hcfs.mount.attributes import AttributeChanges
 from hcfs.mount.core import Identity
 from hcfs.mount.versions import Fate, Version
@@ -14,7 +14,7 @@ from hcfs.store import Kind
 
 
 class Names(AttributeChanges):
-    """All from memory."""
+    """All from memory, but in a namespace whose files go to an origin."""
 
     def mkdir(self, parent: int, name: bytes, mode: int, caller: Caller) -> Entry:
         """Make a directory; at the root, a namespace."""
@@ -53,7 +53,7 @@ class Names(AttributeChanges):
             oid = self.store.create_empty(parent, name, mode, caller.uid, gid)
             return self._made(oid, parent, name)
 
-    def unlink(self, parent: int, name: bytes, caller: Caller) -> None:
+    def unlink(self, parent: int, name: bytes, caller: Caller) -> Blocking[None] | None:
         """Remove what the name means to the caller: its own version, the waiting one, the committed object under
         either. Versions that other processes are writing stay theirs."""
         self.check_name(name)
@@ -67,6 +67,7 @@ class Names(AttributeChanges):
             if version is not None:
                 self._unname(version)
                 self._retire_leftovers(parent, name)
+        return None
 
     def rmdir(self, parent: int, name: bytes) -> None:
         """Remove an empty directory, closed versions that wait under staging names with it; ENOTEMPTY while anybody
@@ -81,7 +82,7 @@ class Names(AttributeChanges):
             for version in leftovers:
                 self._unname(version)
 
-    def link(self, ino: int, parent: int, name: bytes, caller: Caller) -> Entry:
+    def link(self, ino: int, parent: int, name: bytes, caller: Caller) -> Entry | Blocking[Entry]:
         """A second name for a committed object. Of a version that is sealed: publish it under the new name, beside its
         present one. EPERM for one that is still being written."""
         self.check_name(name)

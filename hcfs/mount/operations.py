@@ -142,7 +142,7 @@ class Operations(pyfuse3.Operations):
 
     @handler
     async def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
-        self._fs.unlink(parent_inode, name, _caller(ctx))
+        await self._finish(self._fs.unlink(parent_inode, name, _caller(ctx)))
 
     @handler
     async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:

@@ -56,6 +56,8 @@ class MountOptions:
     data_plane: str = "auto"
     """`on`: threads serve the hot requests; `off`: pyfuse3 serves all; `auto`: threads, and pyfuse3 where they
     can't."""
+    upload_attempts: int = 12
+    """How often in a row an upload in the background may fail before it is given up and shown as failed."""
     log: str | None = None
     """File of the daemon's log; None for the default place."""
     config: str | None = None
@@ -169,6 +171,14 @@ def size(name: str, value: object) -> int:
     return nbytes
 
 
+def attempts(name: str, value: object) -> int:
+    """A whole number from 1 to 1000. UsageError for anything else."""
+    text = str(value)
+    if isinstance(value, bool) or not re.fullmatch("[0-9]{1,4}", text) or not 1 <= int(text) <= 1000:
+        raise UsageError(f"{_shown(name, value)} is no number of attempts; write one from 1 to 1000")
+    return int(text)
+
+
 def discard_mode(name: str, value: object) -> str:
     """`off` or `batch`. UsageError for anything else."""
     if value not in DISCARDS:
@@ -201,6 +211,7 @@ _VALUES: Mapping[str, Callable[[str, object], Any]] = {
     "discard": discard_mode,
     "memory": size,
     "data_plane": _plane,
+    "upload_attempts": attempts,
     "log": _text,
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from hcfs.cache import ETAG
 from hcfs.mount.core import Core
 from hcfs.mount.remote import Remote, RemoteListing, split_key
 from hcfs.origin import Listed, OriginError, OriginRefused, Patience
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from hcfs.mount.origins import Origin, Origins
 
 log = logging.getLogger(__name__)
-
-ETAG = b"hcfs.etag"
-"""The extended attribute of a cached object that says which content of the origin's it is."""
 
 OBJECTS_MAX = 200_000
 """Objects that a mount knows of one origin: some 500 bytes each are in its memory."""
@@ -46,7 +44,8 @@ class Relisting:
             if parent is not None:
                 remotes.append(self._remote(parent, parts[-1], listed))
         listing = RemoteListing(remotes, began)
-        origin.listing, origin.outdated = listing, False
+        with core.lock:
+            origin.relisted(listing)
         for name, remote in (former.remotes if former is not None else {}).items():
             if listing.remotes.get(name) is not remote:
                 core.kernel.forget_name(*name)
@@ -106,6 +105,8 @@ class Relisting:
                     attributes = core.store.attributes(oid)
                     if attributes.kind is Kind.DIRECTORY:
                         return oid
+                    if core.store.get_xattr(oid, ETAG) is None:
+                        return None  # written here, and not at the origin yet
                     # It was an object, and is cached; there are others below it now.
                     core.store.unlink(parent, name)
                 core.kernel.forget_name(parent, name)
@@ -147,6 +148,8 @@ class Relisting:
                     if core.store.attributes(oid).kind is Kind.DIRECTORY:
                         todo.append(oid)
                         continue
+                    if core.store.get_xattr(oid, ETAG) is None:
+                        continue  # never the origin's, or not yet
                     remote = listing.remotes.get((here, name))
                     if remote is not None and holds(core, oid, remote):
                         continue
@@ -161,7 +164,7 @@ class Relisting:
             while directory not in kept and directory != self._origin.namespace:
                 with core.lock, core.store.lock:
                     names = core.store.names_of(directory)
-                    if not names:
+                    if not names or core.versions.in_directory(directory):
                         break
                     parent, name = names[0]
                     try:

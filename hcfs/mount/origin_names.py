@@ -1,5 +1,5 @@
-"""The namespaces of which origins are in charge: nothing in them is changed by anybody but hcfs, and an origin comes
-and goes only in an empty one."""
+"""The namespaces of which origins are in charge: nothing in them is changed by anybody but hcfs, unless their write
+policy says so, and an origin comes and goes only in an empty one."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ class OriginNames(Xattrs):
         return self.origins.remote(ino) if self.origins else None
 
     def refuse_read_only(self, *inodes: int) -> None:
-        """EROFS for a change of what an origin has; the namespace's own directory isn't part of it."""
-        if any(self.origin_of(ino) is not None for ino in inodes):
+        """EROFS for a change of what an origin has, unless its write policy allows it; the namespace's own directory
+        isn't part of it."""
+        if any(origin is not None and origin.uploader is None for origin in map(self.origin_of, inodes)):
             raise CallError(errno.EROFS)
 
     # --- options -----------------------------------------------------------------------------------------------------
@@ -58,22 +59,28 @@ class OriginNames(Xattrs):
         self._note_options(ino, name)
 
     def _origin_may_change(self, ino: int, name: bytes, value: bytes) -> OriginChange:
-        changes = (
-            name == OWN + b"origin"
-            and self.versions.get(ino) is None  # which has no object yet
-            and self._is_namespace(ino)
-            and value != self._option_value(ino, "origin")
-        )
-        return OriginChange(self, ino if changes else 0)
+        options = (OWN + b"origin", OWN + b"write_policy")
+        # A version has no object yet.
+        if name not in options or self.versions.get(ino) is not None or not self._is_namespace(ino):
+            return OriginChange(self, 0)
+        if name == OWN + b"origin" and value != self._option_value(ino, "origin"):
+            return OriginChange(self, ino)
+        closes = name == OWN + b"write_policy" and value in (b"read-only", b"none")
+        return OriginChange(self, ino if closes else 0, unsynced=True)
 
-    def holds_files(self, namespace: int) -> bool:
-        """Whether anything is stored in a namespace, or on its way there. Lock held."""
-        if self.cache.namespaces.usage(namespace).objects:
-            return True
+    def holds_unsynced(self, namespace: int) -> bool:
+        """Whether a namespace holds what its origin doesn't have, or somebody writes there. Lock held."""
+        return bool(self.cache.unsynced_bytes(namespace)) or self._writes_in(namespace)
+
+    def _writes_in(self, namespace: int) -> bool:
         return any(
             version.staged.namespace == namespace and version.fate in (Fate.STAGED, Fate.NAMELESS)
             for version in self.versions
         )
+
+    def holds_files(self, namespace: int) -> bool:
+        """Whether anything is stored in a namespace, or on its way there. Lock held."""
+        return bool(self.cache.namespaces.usage(namespace).objects) or self._writes_in(namespace)
 
     def _note_options(self, ino: int, name: bytes) -> None:
         if self.origins is not None and name.startswith(OWN) and self._is_namespace(ino):
@@ -106,17 +113,18 @@ class OriginNames(Xattrs):
         self.refuse_read_only(parent)
         return super().mknod(parent, name, mode, caller)
 
-    def unlink(self, parent: int, name: bytes, caller: Caller) -> None:
+    def unlink(self, parent: int, name: bytes, caller: Caller) -> Blocking[None] | None:
         self.refuse_read_only(parent)
-        super().unlink(parent, name, caller)
+        return super().unlink(parent, name, caller)
 
     def rmdir(self, parent: int, name: bytes) -> None:
         self.refuse_read_only(parent)
         super().rmdir(parent, name)
 
-    def link(self, ino: int, parent: int, name: bytes, caller: Caller) -> Entry:
+    def link(self, ino: int, parent: int, name: bytes, caller: Caller) -> Entry | Blocking[Entry]:
         """EXDEV between namespaces, as everywhere: no second name carries an object over."""
-        if self.origin_of(ino) is not self.origin_of(parent):
+        version = self.versions.get(ino)
+        if self.origin_of(ino if version is None else version.staged.namespace) is not self.origin_of(parent):
             raise CallError(errno.EXDEV)
         self.refuse_read_only(parent)
         return super().link(ino, parent, name, caller)
@@ -131,20 +139,26 @@ class OriginNames(Xattrs):
 
 
 class OriginChange:
-    """Holds the filesystem's lock while an origin is set, so that nothing is stored meanwhile."""
+    """Holds the filesystem's lock while an origin or its write policy is set, so that nothing is stored meanwhile."""
 
-    def __init__(self, filesystem: OriginNames, namespace: int) -> None:
-        """namespace: 0 where nothing is to be held."""
+    def __init__(self, filesystem: OriginNames, namespace: int, *, unsynced: bool = False) -> None:
+        """namespace: 0 where nothing is to be held. unsynced: only what the origin doesn't have stands in the way."""
         self._fs = filesystem
         self._namespace = namespace
+        self._unsynced = unsynced
 
     def __enter__(self) -> None:
         if not self._namespace:
             return
         self._fs.lock.acquire()
-        if self._fs.holds_files(self._namespace):
+        refusal = 0
+        if self._unsynced:
+            refusal = errno.EBUSY if self._fs.holds_unsynced(self._namespace) else 0
+        elif self._fs.holds_files(self._namespace):
+            refusal = errno.ENOTEMPTY
+        if refusal:
             self._fs.lock.release()
-            raise CallError(errno.ENOTEMPTY)
+            raise CallError(refusal)
 
     def __exit__(self, *_: object) -> None:
         if self._namespace:

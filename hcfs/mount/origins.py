@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -12,14 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
-from hcfs.cache import NamespaceOptions
+from hcfs.cache import ABSENT, ANYTHING, ETAG, NamespaceOptions
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import CallError
-from hcfs.mount.core import Core
+from hcfs.mount.core import REPLACED_KEPT, Core
 from hcfs.mount.ingest import Ingests
 from hcfs.mount.origin_listing import Relisting
 from hcfs.mount.remote import REMOTE_INO, Remote, RemoteListing
-from hcfs.origin import ObjectStoreClient, OriginClient, OriginError
+from hcfs.mount.sync_marks import rebase
+from hcfs.mount.uploads import Uploads
+from hcfs.mount.versions import Name
+from hcfs.origin import Listed, ObjectStoreClient, OriginClient, OriginError, OriginUploader
+from hcfs.store import Attributes
 from hcfs.store.errors import NoSuchObject
 
 log = logging.getLogger(__name__)
@@ -32,6 +37,10 @@ LISTING_WAIT_S = 30.0
 
 LISTINGS_AT_ONCE = 2
 
+REMOTE_MODE = 0o444
+WRITABLE_MODE = 0o644
+"""Of files that came from the origin, which has no modes."""
+
 
 @dataclass(slots=True)
 class OriginCounts:
@@ -41,18 +50,25 @@ class OriginCounts:
     ingested_bytes: int = 0
     failures: int = 0
     listings: int = 0
+    uploads: int = 0
+    uploaded_bytes: int = 0
+    upload_failures: int = 0
     last_error: str | None = None
 
 
 class Origin:
     """One namespace's origin: what is known of it, and its client."""
 
-    def __init__(self, namespace: int, options: NamespaceOptions, client: OriginClient) -> None:
+    def __init__(
+        self, namespace: int, options: NamespaceOptions, client: OriginClient, uploader: OriginUploader | None
+    ) -> None:
+        """uploader: None where the write policy lets nothing go out."""
         assert options.origin is not None
         self.namespace = namespace
         self.options = options
         self.url = options.origin.rstrip("/")
         self.client = client
+        self.uploader = uploader
         self.revalidate = options.revalidate_s
         """Seconds for which a listing counts; None: what is cached counts for ever."""
         self.listing: RemoteListing | None = None
@@ -61,11 +77,48 @@ class Origin:
         self.under_way: Future[None] | None = None
         """The listing that is being made; guarded by the registry's lock."""
         self.counts = OriginCounts()
+        self.noted: dict[Name, tuple[float, Remote | None]] = {}
+        """What this device has changed at the origin, and when: a listing that was begun before doesn't have it."""
+
+    @property
+    def writes_through(self) -> bool:
+        """Whether a close waits for the upload."""
+        return self.options.write_policy == "write-through"
+
+    @property
+    def file_mode(self) -> int:
+        """Permissions of files that come from the origin."""
+        return REMOTE_MODE if self.uploader is None else WRITABLE_MODE
+
+    def may_keep(self, core: Core, remote: Remote, former: Attributes | None) -> bool:
+        """Whether what was fetched may take its name, which leads to `former` now: not over what was written here
+        meanwhile. Both locks held."""
+        if self.uploader is None:
+            return True
+        written = former is not None and core.store.get_xattr(former.id, ETAG) is None
+        return self.is_current(remote) and not written
+
+    def note(self, name: Name, remote: Remote | None, now: float) -> None:
+        """This device has stored this content at the origin, or with None removed what was there. The core's lock is
+        held."""
+        self.noted[name] = (now, remote)
+        if self.listing is not None:
+            self.listing.set(name, remote)
+
+    def relisted(self, listing: RemoteListing) -> None:
+        """A new listing counts, with what was noted since it was begun. The core's lock is held."""
+        self.noted = {name: (at, remote) for name, (at, remote) in self.noted.items() if at >= listing.at}
+        for name, (_, remote) in self.noted.items():
+            listing.set(name, remote)
+        self.listing, self.outdated = listing, False
 
     def get(self, parent: int, name: bytes) -> Remote | None:
         """What the latest listing says of a name."""
         listing = self.listing
-        remote = None if listing is None else listing.remotes.get((parent, name))
+        if listing is None:
+            remote = self.noted.get((parent, name), (0.0, None))[1]
+        else:
+            remote = listing.remotes.get((parent, name))
         if remote is None or remote.successor is None:
             return remote
         latest = remote.successor
@@ -95,17 +148,22 @@ class Origin:
 class Origins:
     """The registry. Its threads list and fetch; whoever waits for them does so in threads of its own."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, *, upload_attempts: int) -> None:
+        """upload_attempts: failures in a row after which an upload in the background is given up."""
         self._core = core
         self._lock = threading.Lock()
         self._origins: dict[int, Origin] = {}
         self._numbers = itertools.count(REMOTE_INO)
         self._remotes: WeakValueDictionary[int, Remote] = WeakValueDictionary()
+        self._replaced: deque[Remote] = deque(maxlen=REPLACED_KEPT)
+        """Contents that were replaced or removed lately: an open that was on its way to one is told so."""
         self._listings = ThreadPoolExecutor(LISTINGS_AT_ONCE, "hcfs-origin")
         self.stop = threading.Event()
         self.ingests = Ingests(core, self.stop, self.new_remote)
+        self.uploads = Uploads(core, self, self.stop, attempts=upload_attempts)
         for namespace in core.cache.namespaces.names().values():
             self.update(namespace)
+        self.uploads.load()
 
     def __bool__(self) -> bool:
         return bool(self._origins)
@@ -124,9 +182,11 @@ class Origins:
             if former is not None:
                 del self._origins[namespace]
         elif former is None or former.options != options:
-            origin = Origin(namespace, options, ObjectStoreClient(options.origin))
+            uploader = OriginUploader(options.origin, namespace) if options.writes else None
+            origin = Origin(namespace, options, ObjectStoreClient(options.origin), uploader)
             if former is not None and former.options.origin == options.origin:
                 origin.listing, origin.counts, origin.outdated = former.listing, former.counts, True
+                origin.noted = former.noted
             self._origins[namespace] = origin
 
     def of(self, namespace: int) -> Origin | None:
@@ -137,12 +197,23 @@ class Origins:
         """What an inode number stands for, as long as it is listed or open."""
         return self._remotes.get(ino)
 
-    def new_remote(self, origin: Origin, parent: int, name: bytes, listed: Any, ino: int | None) -> Remote:
+    def new_remote(self, origin: Origin, parent: int, name: bytes, listed: Listed, ino: int | None) -> Remote:
         """ino: that of the object which is on the device already; None: a number of its own."""
         number = next(self._numbers) if ino is None else ino
         remote = Remote(origin.namespace, parent, name, listed, number)
         self._remotes[number] = remote
         return remote
+
+    def changed(self, origin: Origin, name: Name, remote: Remote | None) -> None:
+        """This device has stored this content at an origin, or with None removed what was there: what is listed and
+        what writers of the name are to replace goes by that from now on. The core's lock is held."""
+        former = origin.get(*name)
+        if former is not None:
+            self._replaced.append(former)
+        origin.note(name, remote, self._core.clock())
+        base = ABSENT if remote is None else remote.listed.etag or ANYTHING
+        for version in self._core.versions.of_name(*name):
+            rebase(version.staged, base)
 
     # --- listing -----------------------------------------------------------------------------------------------------
 
@@ -186,12 +257,14 @@ class Origins:
         """Begin nothing more, and let those go that wait: they get EIO. Doesn't wait."""
         self.stop.set()
         self.ingests.end()
+        self.uploads.end()
 
     def close(self) -> None:
         """Wait for the threads, which see within a request's time limit that they are to end."""
         self.end()
         self._listings.shutdown(wait=True, cancel_futures=True)
         self.ingests.close()
+        self.uploads.close()
 
     def status(self) -> dict[str, Any]:
         """By namespace: what is listed, and what is under way."""
@@ -212,5 +285,10 @@ class Origins:
                 "failures": origin.counts.failures,
                 "last_error": origin.counts.last_error,
                 "ingesting": self.ingests.status(origin.namespace),
+                "write_policy": origin.options.write_policy,
+                "uploads": origin.counts.uploads,
+                "uploaded_bytes": origin.counts.uploaded_bytes,
+                "upload_failures": origin.counts.upload_failures,
+                **self.uploads.status(origin.namespace),
             }
         return shown

@@ -31,20 +31,28 @@ class Remote:
 
 
 class RemoteListing:
-    """Immutable."""
+    """What an origin had at one moment, and what this device has changed there since."""
 
     def __init__(self, remotes: Iterable[Remote], at: float) -> None:
         """at: seconds of the core's clock when the origin was asked."""
         self.at = at
         self.remotes: dict[Name, Remote] = {}
-        self._in_directory: dict[int, list[bytes]] = {}
+        self._in_directory: dict[int, dict[bytes, None]] = {}
         for remote in remotes:
-            self.remotes[remote.parent, remote.name] = remote
-            self._in_directory.setdefault(remote.parent, []).append(remote.name)
+            self.set((remote.parent, remote.name), remote)
+
+    def set(self, name: Name, remote: Remote | None) -> None:
+        """A name's content at the origin has changed by what this device did; None: it was removed."""
+        parent, own = name
+        if remote is not None:
+            self.remotes[name] = remote
+            self._in_directory.setdefault(parent, {})[own] = None
+        elif self.remotes.pop(name, None) is not None:
+            del self._in_directory[parent][own]
 
     def names_in(self, directory: int) -> list[bytes]:
         """Names of the files in a directory."""
-        return self._in_directory.get(directory, [])
+        return list(self._in_directory.get(directory, ()))
 
 
 def split_key(key: str) -> list[bytes] | None:

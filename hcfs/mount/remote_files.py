@@ -13,13 +13,14 @@ from collections.abc import Callable
 from stat import S_IFREG
 from typing import TypeVar
 
+from hcfs.cache import ETAG
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import Blocking, Caller, CallError, Entry, Opened, finish
 from hcfs.mount.handles import NameListing, ObjectHandle, StreamHandle
-from hcfs.mount.ingest import REMOTE_MODE, Ingest
-from hcfs.mount.origin_listing import ETAG, holds
+from hcfs.mount.ingest import Ingest
+from hcfs.mount.origin_listing import holds
 from hcfs.mount.origin_names import OriginNames
-from hcfs.mount.origins import Origin
+from hcfs.mount.origins import REMOTE_MODE, Origin
 from hcfs.mount.remote import Remote
 from hcfs.mount.streaming import STREAMED, Stream
 from hcfs.mount.xattrs import OWN, USER
@@ -113,7 +114,7 @@ class RemoteFiles(OriginNames):
         return Attributes(
             id=remote.ino,
             kind=Kind.FILE,
-            mode=S_IFREG | REMOTE_MODE,
+            mode=S_IFREG | (REMOTE_MODE if origin is None else origin.file_mode),
             uid=owner.uid,
             gid=owner.gid,
             nlink=1 if current else 0,

@@ -97,7 +97,7 @@ class Report:
             "pending_bytes": usage.pending,
             "quarantined_bytes": usage.quarantined,
             "evictable_bytes": cache.evictable_bytes,
-            "dirty_bytes": 0,
+            "dirty_bytes": cache.unsynced_bytes,
             "objects": usage.files,
             "staged_objects": usage.staged_objects,
             "quarantined_objects": usage.quarantined_objects,
@@ -171,8 +171,8 @@ class Report:
             "checksum_errors": store.checksum_errors,
             "device_errors": store.device_errors,
             "ingests": sum(origin.counts.ingests for origin in self._fs.origins or ()),
-            "uploads": 0,
-            "upload_failures": 0,
+            "uploads": sum(origin.counts.uploads for origin in self._fs.origins or ()),
+            "upload_failures": sum(origin.counts.upload_failures for origin in self._fs.origins or ()),
         }
 
     def _usage(self, namespace: int) -> dict[str, Any]:
@@ -187,6 +187,7 @@ class Report:
             "local_only": options.origin is None,
             "origin": options.origin,
             "write_policy": options.write_policy,
+            "dirty_bytes": self._fs.cache.unsynced_bytes(namespace),
             "evictions": usage.evictions,
             "salts": dict(usage.salts),
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from hcfs.mount.process import Process
 from hcfs.store import Pin, Staged
@@ -23,6 +24,16 @@ class Fate(enum.Enum):
     """Its name was removed or replaced, or it was dropped unmodified: open handles go on, nothing is published."""
     ABANDONED = "abandoned"
     """Its writer was killed or gave it up: every operation on a handle fails."""
+
+
+class UploadedVersion(NamedTuple):
+    """A version's content that reached the origin before it is published."""
+
+    name: Name
+    """Under whose key."""
+    changes: int
+    """The version's `changes` then."""
+    etag: str
 
 
 class Version:
@@ -45,6 +56,7 @@ class Version:
         "pin",
         "staged",
         "staging",
+        "uploaded",
         "writers",
         "writing",
         "xattr_changes",
@@ -91,6 +103,8 @@ class Version:
         """The errno that made it unpublishable."""
         self.xattr_changes: dict[bytes, bytes | None] = {}
         """What became of an unmodified version's extended attributes: its base gets them when it is dropped."""
+        self.uploaded: UploadedVersion | None = None
+        """What of it the origin has already, where a close waits for that."""
         self.pin: Pin | None = None
         """Once published, what handles that are still open read through."""
 

@@ -1,11 +1,12 @@
-"""What hcfs reads from an origin: a client of object stores that can list and fetch, and nothing else. It has no way to
-send an object anywhere, so nothing that is kept on a device can leave it here."""
+"""What hcfs reads from an origin, by a client that can list and fetch and nothing else, and what it sends there, by an
+uploader that exists only where a namespace's write policy asks for one."""
 
 from hcfs.origin.client import Listed, OriginClient
-from hcfs.origin.errors import NotAtOrigin, OriginChanged, OriginError, OriginRefused, WrongContent
+from hcfs.origin.errors import NotAtOrigin, OriginChanged, OriginError, OriginRefused, UploadConflict, WrongContent
 from hcfs.origin.object_store import ObjectStoreClient
 from hcfs.origin.retrying import Patience
 from hcfs.origin.transfer import transfer
+from hcfs.origin.uploader import OriginUploader, Outgoing, Uploaded, can_be_key
 
 __all__ = [
     "Listed",
@@ -15,7 +16,12 @@ __all__ = [
     "OriginClient",
     "OriginError",
     "OriginRefused",
+    "OriginUploader",
+    "Outgoing",
     "Patience",
+    "UploadConflict",
+    "Uploaded",
     "WrongContent",
+    "can_be_key",
     "transfer",
 ]

@@ -27,5 +27,9 @@ class OriginChanged(OriginError):
     """The origin has other content under the key than the one that was asked for."""
 
 
+class UploadConflict(OriginError):
+    """The origin has other content under the key than the upload was to replace: somebody else wrote it."""
+
+
 class WrongContent(OriginError):
     """All bytes came, and they aren't the object's."""

@@ -6,7 +6,14 @@ import random
 import threading
 from dataclasses import dataclass
 
-from hcfs.origin.errors import NotAtOrigin, OriginChanged, OriginError, OriginRefused, WrongContent
+from hcfs.origin.errors import (
+    NotAtOrigin,
+    OriginChanged,
+    OriginError,
+    OriginRefused,
+    UploadConflict,
+    WrongContent,
+)
 
 
 @dataclass(slots=True)
@@ -17,6 +24,7 @@ class Patience:
     """Set when the mount ends: no pause goes on, and nothing is asked again."""
     attempts: int = 5
     pause_s: float = 0.2
+    pause_max_s: float = 60.0
     failures: int = 0
 
     def gained(self) -> None:
@@ -25,7 +33,7 @@ class Patience:
 
     def after(self, error: OriginError) -> None:
         """Wait before the next attempt; raises the error instead where there is to be none."""
-        final = isinstance(error, (NotAtOrigin, OriginChanged, OriginRefused, WrongContent))
+        final = isinstance(error, (NotAtOrigin, OriginChanged, OriginRefused, UploadConflict, WrongContent))
         self._pause(error, final=final)
 
     def after_wrong(self, error: WrongContent) -> None:
@@ -36,6 +44,7 @@ class Patience:
         self.failures += 1
         if final or self.failures >= self.attempts or self.stop.is_set():
             raise error
-        pause = self.pause_s * 2 ** (self.failures - 1) * random.uniform(0.5, 1.5)  # noqa: S311  # not a secret
+        longest = min(self.pause_max_s, self.pause_s * 2 ** (self.failures - 1))
+        pause = longest * random.uniform(0.5, 1.5)  # noqa: S311  # not a secret
         if self.stop.wait(pause):
             raise error

@@ -8,7 +8,7 @@ from hcfs.store.core import Observer
 from hcfs.store.extents import Extent
 from hcfs.store.mkfs import format_device, plan
 from hcfs.store.names import Listing
-from hcfs.store.pins import Pin
+from hcfs.store.pins import Pin, SealedPin
 from hcfs.store.quarantine import Quarantined
 from hcfs.store.recovery import UnrecoveredStore
 from hcfs.store.space import Usage
@@ -27,6 +27,7 @@ __all__ = [
     "Observer",
     "Pin",
     "Quarantined",
+    "SealedPin",
     "Staged",
     "Store",
     "Superblock",

@@ -16,6 +16,8 @@ MAX_SLOT = 1 << 26
 """no store has a higher slot; a small store's limit is lower (Superblock.max_slot)"""
 INTERNAL_XATTR = b"hcfs."
 """extended attributes that start so are the store's and the cache's own"""
+UNSYNCED_XATTR = b"hcfs.sync"
+"""that of a file whose bytes nobody else has: a repair sets it aside for no damage"""
 
 
 def is_name(name: bytes) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 import time
+from collections.abc import Mapping
 
 from hcfs.store.attributes import ENTRY_BYTES, Extra
 from hcfs.store.core import TOUCHES_MOST, Core
@@ -98,6 +99,33 @@ class ObjectMetadata(Core):
                 raise NoSuchAttribute(f"no extended attribute {name!r}")
             transaction.extra(oid, extra)
             self._changed(transaction, slot)
+
+    def replace_xattrs(self, oid: int, changes: Mapping[bytes, bytes | None]) -> None:
+        """Set or, with None, remove several extended attributes of hcfs's own in one transaction. No time of the
+        object's changes: nothing that its users see does. Raises MetadataFull, NoSuchObject, ReadOnlyStore."""
+        with self.change() as transaction:
+            slot = self.slot(oid)
+            extra = self.extra_of(slot)
+            former = len(extra.encode())
+            for name, value in changes.items():
+                if value is None:
+                    extra.xattrs.pop(name, None)
+                else:
+                    extra.xattrs[name] = value
+            self.require_metadata(max(0, len(extra.encode()) - former), 0)
+            transaction.extra(oid, extra)
+
+    def with_xattr(self, name: bytes) -> list[tuple[int, bytes]]:
+        """(id, value) of each object that has an extended attribute. For the start of a mount: only objects that have
+        any are looked into."""
+        with self.lock:
+            table, found = self.index.table, []
+            for slot, encoded in table.extra.items():
+                if name in encoded:
+                    value = self.extra_of(slot).xattrs.get(name)
+                    if value is not None:
+                        found.append((table.id[slot], value))
+            return found
 
     def _changed(self, transaction: Transaction, slot: int) -> None:
         t = self.index.table

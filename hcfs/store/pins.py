@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hcfs.store.extents import Extent
 from hcfs.store.table import Table
 
 
@@ -38,3 +39,21 @@ class Pin:
         """Whether this call was the first; the caller holds the store's lock."""
         first, self._released = not self._released, True
         return first
+
+
+class SealedPin(Pin):
+    """Reads what was sealed and isn't published, verified as a published object is. It keeps nothing: bytes that are
+    written or freed meanwhile don't verify any more."""
+
+    __slots__ = ()
+
+    def __init__(self, oid: int, size: int, extents: tuple[Extent, ...], checksums: bytes, number: int) -> None:
+        """number: of this sealing, among all of the object's."""
+        self._give_up = _nothing
+        self._released = False
+        self.oid, self.size, self.extents, self.checksums = oid, size, extents, checksums
+        self.generation = -1 - number
+
+
+def _nothing(_: Pin) -> None:
+    pass

@@ -4,7 +4,7 @@ Only what needs no guess is repaired. A copy of the superblock, or of a region's
 written again from the valid one. What the metadata
 lost stays lost: names and objects that no longer make sense are dropped, as the next mount would, and a fresh
 checkpoint makes the rest whole. An object with a granule that doesn't verify is quarantined, since nothing can bring
-its bytes back.
+its bytes back; one that its origin doesn't have yet stays, and the damage is told as an error that is left.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hcfs.device import BlockDevice, BufferPool
-from hcfs.store.attributes import Kind
+from hcfs.store.attributes import UNSYNCED_XATTR, Kind
 from hcfs.store.errors import ChecksumMismatch, UnreadableGranule
 from hcfs.store.recovery import UnrecoveredStore
 from hcfs.store.store import Store
@@ -75,6 +75,8 @@ def _objects(store: Store, progress: Callable[[int, int], None] | None) -> list[
         try:
             store.verify(pin)
         except (ChecksumMismatch, UnreadableGranule) as error:
+            if store.get_xattr(oid, UNSYNCED_XATTR) is not None:
+                continue  # what verifies of it is to stay readable
             store.quarantine(oid, str(error))
             done.append(Repair("object", where, f"{error}: the object is quarantined"))
         finally:

@@ -63,8 +63,8 @@ REFUSED = {
     "revalidate=SECONDS with at most 2592000",
     ("origin_check", "sha1"): "origin_check=sha1 can't be set: there is no such value; give etag or length",
     ("origin_open", "late"): "origin_open=late can't be set: there is no such value; give stream or whole",
-    ("write_policy", "write-back"): "write_policy=write-back can't be set: this version of hcfs writes to no origin; "
-    "give read-only",
+    ("write_policy", "always"): "write_policy=always can't be set: there is no such policy; give read-only, "
+    "write-through, write-back",
     ("verify", "always"): "verify=always can't be set: there is no such value; give read or open",
     ("colour", "blue"): "colour=blue can't be set: there is no such option; give one of staging_patterns, verify, "
     "quota, salt_quota, origin, origin_changes, origin_check, origin_open, write_policy",
@@ -87,6 +87,10 @@ def test_an_origin_and_what_is_said_of_it() -> None:
     assert (options.origin, options.origin_changes, options.revalidate_s) == ("s3://bucket/models", "immutable", None)
     assert (options.origin_check, options.write_policy) == ("etag", "read-only")
     assert (options.origin_open, parse(origin | {b"hcfs.origin_open": b"whole"}).origin_open) == ("stream", "whole")
+    for policy in ("write-back", "write-through"):
+        assert checked("write_policy", policy) == policy
+        options = parse(origin | {b"hcfs.write_policy": policy.encode()})
+        assert (options.write_policy, options.writes) == (policy, True)
     options = parse(origin | {b"hcfs.origin_changes": b"revalidate=60", b"hcfs.origin_check": b"length"})
     assert (options.origin_changes, options.revalidate_s, options.origin_check) == ("revalidate=60", 60.0, "length")
     assert parse({b"hcfs.origin_changes": b"revalidate=60"}) == NamespaceOptions()  # left over, and without effect

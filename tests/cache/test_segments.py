@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hcfs.cache.segments import (
     DEMOTIONS_AT_ONCE,
+    KEPT,
     LARGE,
     LARGE_MAX,
     LARGE_ONE_USE_S,
@@ -205,14 +206,16 @@ class SegmentsAgainstModel(RuleBasedStateMachine):
     def counts_agree(self) -> None:
         table = self.table
         for group in (7, 8):
-            found = [table.of(segment, group) for segment in SEGMENTS]
+            found = [table.of(segment, group) for segment in (*SEGMENTS, KEPT)]
             assert sorted(oid for segment in found for oid in segment) == sorted(
                 oid for oid, where in self.present.items() if where == group
             )
-            counted = table.segments._blocks.get(group, [0, 0, 0])
-            assert counted == [table.blocks(segment, group) for segment in SEGMENTS]
+            counted = table.segments._blocks.get(group, [0, 0, 0, 0])
+            assert counted == [table.blocks(segment, group) for segment in (*SEGMENTS, KEPT)]
             assert counted[PROTECTED] <= PROTECTED_SHARE * sum(counted)
-        assert table.segments._total == [sum(table.blocks(segment, group) for group in (7, 8)) for segment in SEGMENTS]
+        totals = [sum(table.blocks(segment, group) for group in (7, 8)) for segment in (*SEGMENTS, KEPT)]
+        assert table.segments._total == totals
+        assert table.segments.kept_blocks() == totals[KEPT]
 
 
 SegmentsAgainstModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

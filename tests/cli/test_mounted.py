@@ -34,7 +34,8 @@ COUNTERS = """
     device_errors ingests uploads upload_failures
 """
 NAMESPACE_FIELDS = (
-    "objects used_bytes staged_bytes quota_bytes salt_quota_bytes local_only origin write_policy evictions salts"
+    "objects used_bytes staged_bytes quota_bytes salt_quota_bytes local_only origin write_policy dirty_bytes evictions "
+    "salts"
 )
 
 
@@ -184,7 +185,7 @@ def test_a_namespace_made_by_mkdir_is_one(shared_mount: Mount, kv: Path) -> None
         (["--quota", "1Q"], "is not a size"),
         (["--salt-quota", "-1"], "is not a size"),
         (["--origin", "https://x.example/"], "none of those that this version"),
-        (["--write-policy", "write-back"], "writes to no origin"),
+        (["--write-policy", "always"], "there is no such policy"),
         (["--origin", "s3://key:word@bucket/x"], "credentials aren't part of it"),
         (["--origin-changes", "sometimes"], "revalidate=SECONDS"),
         (["--verify", "never"], "read or open"),

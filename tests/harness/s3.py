@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import http.client
+import re
 import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -52,6 +55,8 @@ class Fault:
     """Bytes of the body after which the connection ends."""
     flip: int | None = None
     """Byte of the body that is inverted."""
+    lost: bool = False
+    """The server does it, and nothing is answered."""
     slow: float = 0.0
     """Seconds between two pieces of 64 KiB."""
 
@@ -103,16 +108,37 @@ class S3:
                 time.sleep(0.05)
         raise AssertionError("the S3 server doesn't answer")
 
-    def _request(self, method: str, path: str, body: bytes = b"") -> None:
+    def _request(self, method: str, path: str, body: bytes = b"") -> bytes:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self._port}{path}", data=body, method=method, headers=_PLAIN
         )
         with urllib.request.urlopen(request, timeout=10) as answer:
-            answer.read()
+            content: bytes = answer.read()
+            return content
 
     def put(self, key: str, content: bytes) -> None:
         """Store an object, past the proxy."""
         self._request("PUT", f"/{BUCKET}/{urllib.request.quote(key)}", content)
+
+    def get(self, key: str) -> bytes | None:
+        """What is stored under a key; None for nothing. Past the proxy."""
+        try:
+            return self._request("GET", f"/{BUCKET}/{urllib.request.quote(key)}")
+        except urllib.error.HTTPError as error:
+            if error.code != 404:
+                raise
+            return None
+
+    def keys(self, prefix: str) -> list[str]:
+        """Keys below a prefix and a slash, without them. Past the proxy."""
+        found = self._request("GET", f"/{BUCKET}?list-type=2&prefix={urllib.request.quote(prefix)}/").decode()
+        return [html.unescape(key) for key in re.findall(f"<Key>{re.escape(prefix)}/([^<]*)</Key>", found)]
+
+    def sent(self, prefix: str) -> list[Asked]:
+        """Requests that were to change something below a prefix."""
+        return [
+            asked for asked in list(self.asked) if asked.method not in ("GET", "HEAD") and f"/{prefix}/" in asked.path
+        ]
 
     def delete(self, key: str) -> None:
         """Remove an object, past the proxy."""
@@ -170,6 +196,10 @@ class S3:
                     content = answer.read()
                 finally:
                     upstream.close()
+                if fault.lost:
+                    self.close_connection = True
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    return
                 self._answer(answer.status, dict(answer.getheaders()), content, fault)
 
             do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve

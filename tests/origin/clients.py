@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from harness.cli import hcfs
 from harness.mounts import Mount
 from harness.s3 import BUCKET, S3
 from mount.actors import errno_of, load, pattern
@@ -17,7 +19,7 @@ from hcfs.mount.client import administer
 
 _prefixes = itertools.count()
 
-WARNINGS = (r"isn't fetched", r"can't be listed", r"quarantin")
+WARNINGS = (r"isn't fetched", r"can't be listed", r"quarantin", r"isn't uploaded")
 
 
 def namespace(
@@ -85,6 +87,17 @@ def origin_status(mount: Mount, directory: Path) -> dict[str, Any]:
     status = mount.status()["origins"][directory.name]
     assert isinstance(status, dict)
     return status
+
+
+def is_clean(path: Path) -> bool:
+    return state(path) == "clean"
+
+
+def sync(mount: Mount, directory: Path, *words: str) -> dict[str, Any]:
+    """The answer of `hcfs sync --json`."""
+    answer = json.loads(hcfs("sync", mount.dir, directory.name, *words, "--json", check=False).stdout)
+    assert isinstance(answer, dict)
+    return answer
 
 
 def state(path: Path) -> str:

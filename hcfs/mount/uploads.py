@@ -1,0 +1,364 @@
+"""Write-back: what was published here goes to its origin in the background, and isn't evicted before it is there."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from hcfs.cache import ANYTHING, ETAG, SYNC, SyncRecord
+from hcfs.errors import HcfsError
+from hcfs.mount.core import Core
+from hcfs.mount.outgoing import key_of, outgoing_object
+from hcfs.mount.versions import Name
+from hcfs.origin import Listed, OriginError, Patience, Uploaded
+from hcfs.store import BLOCK
+from hcfs.store.errors import DamagedGranule, MetadataFull, NoSuchObject
+
+if TYPE_CHECKING:
+    from hcfs.mount.origins import Origin, Origins
+
+log = logging.getLogger(__name__)
+
+UPLOADS_AT_ONCE = 4
+"""For each namespace: one request after the other leaves most of a connection's time to latency, and more of them hold
+more memory (hcfs.origin.uploader.BODIES_MAX). A namespace has its own threads, so that an origin that hangs holds up no
+other's."""
+
+REASON_MAX = 400
+"""Characters of a reason that is kept."""
+
+SHOWN_MAX = 1000
+"""Files listed one by one in an answer."""
+
+
+class Unsynced:
+    """A published file that its origin doesn't have. Guarded by the core's lock."""
+
+    __slots__ = ("attempts", "gone", "halt", "last_error", "name", "namespace", "oid", "record", "sent", "uploading")
+
+    def __init__(self, oid: int, namespace: int, name: Name, record: SyncRecord) -> None:
+        self.oid = oid
+        self.namespace = namespace
+        self.name = name
+        self.record = record
+        self.uploading = False
+        self.sent = 0
+        """Bytes of the attempt under way."""
+        self.attempts = 0
+        self.last_error: str | None = None
+        self.gone = False
+        """Its name leads to something else by now, or to nothing: nobody wants it uploaded any more."""
+        self.halt = threading.Event()
+        """Set when an upload under way is to end at its next pause or piece."""
+
+    @property
+    def state(self) -> str:
+        """As `user.hcfs.state` says it."""
+        return "uploading" if self.uploading else "dirty" if self.record.reason is None else "sync-failed"
+
+
+class Uploads:
+    """The register of unsynced files, and the threads that upload them.
+
+    One upload, or removal, of a name is under way at a time, so the origin gets a name's contents in the order in which
+    they were published. A content that is replaced meanwhile is marked as gone: its end marks nothing clean."""
+
+    def __init__(self, core: Core, origins: Origins, stop: threading.Event, *, attempts: int) -> None:
+        self._core = core
+        self._origins = origins
+        self.stop = stop
+        self._attempts = attempts
+        self._unsynced: dict[int, Unsynced] = {}
+        self._by_name: dict[Name, Unsynced] = {}
+        self._busy: set[Name] = set()
+        self._wanted: Counter[Name] = Counter()
+        self._threads: dict[int, ThreadPoolExecutor] = {}
+        self._changed = threading.Condition(core.lock)
+
+    # --- what is unsynced --------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Take over what an earlier mount left. The cache keeps it from eviction already."""
+        core = self._core
+        with core.lock:
+            for oid, value in core.store.with_xattr(SYNC):
+                name = next((name for name in core.store.names_of(oid) if self._goes_out(name)), None)
+                if name is None:
+                    core.cache.let_go(oid)  # its users removed it; a staging name is left
+                    continue
+                self.add(oid, name, SyncRecord.decode(value))
+
+    def _goes_out(self, name: Name) -> bool:
+        return not self._core.is_staging_name(*name)
+
+    def add(self, oid: int, name: Name, record: SyncRecord) -> None:
+        """A file was published that its origin doesn't have; what its name led to before is gone. The core's lock is
+        held; memory only."""
+        self.forget(name)
+        unsynced = Unsynced(oid, self._core.store.namespace_of(oid), name, record)
+        self._unsynced[oid] = self._by_name[name] = unsynced
+        if record.reason is None:
+            self._submit(unsynced)
+
+    def forget(self, name: Name) -> None:
+        """A name leads to another content from now on, or to none: what it led to need not be uploaded. The core's
+        lock is held."""
+        unsynced = self._by_name.pop(name, None)
+        if unsynced is not None:
+            unsynced.gone = True
+            unsynced.halt.set()
+            del self._unsynced[unsynced.oid]
+            self._core.cache.let_go(unsynced.oid)
+            self._changed.notify_all()
+
+    def forget_namespace(self, namespace: int) -> None:
+        """The same for all of a namespace. The core's lock is held."""
+        for unsynced in self.of(namespace):
+            self.forget(unsynced.name)
+
+    def at(self, name: Name) -> Unsynced | None:
+        """What a name leads to, if its origin doesn't have it. The core's lock is held."""
+        return self._by_name.get(name)
+
+    def get(self, oid: int) -> Unsynced | None:
+        """An unsynced file by its id. The core's lock is held."""
+        return self._unsynced.get(oid)
+
+    def of(self, namespace: int) -> list[Unsynced]:
+        """All of a namespace, the oldest first. The core's lock is held."""
+        return [each for each in self._unsynced.values() if each.namespace == namespace]
+
+    def is_busy(self, name: Name) -> bool:
+        """Whether a name's content is on its way, or is being removed, at this moment. The core's lock is held."""
+        return name in self._busy
+
+    @contextmanager
+    def hold(self, name: Name, *, halt: bool = False) -> Iterator[None]:
+        """Nobody else uploads or removes a name's content meanwhile; waits for whoever does. halt: who uploads is to
+        end early, and begins again afterwards. Blocks; no lock is held."""
+        with self._changed:
+            self._wanted[name] += 1
+            while name in self._busy:
+                unsynced = self._by_name.get(name)
+                if halt and unsynced is not None:
+                    unsynced.halt.set()
+                self._changed.wait()
+            self._wanted[name] -= 1
+            if not self._wanted[name]:
+                del self._wanted[name]
+            self._busy.add(name)
+        try:
+            yield
+        finally:
+            self._release(name)
+
+    def in_background(self, namespace: int, work: Callable[[], None]) -> None:
+        """Run something that waits for a namespace's origin. The core's lock is held."""
+        if namespace not in self._threads:
+            self._threads[namespace] = ThreadPoolExecutor(UPLOADS_AT_ONCE, "hcfs-upload")
+        with suppress(RuntimeError):  # the mount ends
+            self._threads[namespace].submit(work)
+
+    # --- administrators ----------------------------------------------------------------------------------------------
+
+    def retry(self, unsynced: Unsynced, *, base: str | None = None) -> None:
+        """Upload what was given up again; base: replacing that content, ANYTHING whatever there is. The core's lock is
+        held."""
+        if unsynced.record.reason is None and base is None:
+            return
+        self._set_record(unsynced, unsynced.record.again(base=base))
+        unsynced.halt.set()  # an upload under way goes by the former record
+        unsynced.halt = threading.Event()
+        self._submit(unsynced)
+
+    def fail(self, unsynced: Unsynced, reason: str) -> None:
+        """Give an upload up, for a reason that is kept with the file and logged once. The core's lock is held."""
+        if unsynced.gone or unsynced.record.reason is not None:
+            return
+        reason = " ".join(reason.split())[:REASON_MAX]
+        self._set_record(unsynced, unsynced.record.failed(reason))
+        origin = self._origins.of(unsynced.namespace)
+        if origin is not None:
+            origin.counts.upload_failures += 1
+            origin.counts.last_error = reason
+        log.warning("%s isn't uploaded, and is kept: %s; see 'hcfs sync'", self._path(unsynced), reason)
+        self._changed.notify_all()
+
+    def wait(self, namespace: int, stopped: Callable[[], bool], poll: float) -> None:
+        """Return when nothing of a namespace is dirty or on its way; what was given up doesn't count."""
+        with self._changed:
+            while any(each.record.reason is None for each in self.of(namespace)) and not stopped():
+                self._changed.wait(poll)
+
+    def status(self, namespace: int) -> dict[str, Any]:
+        """Counts of what a namespace's origin doesn't have, what is on its way, and what was given up."""
+        with self._core.lock:
+            unsynced = self.of(namespace)
+            uploading = [each for each in unsynced if each.uploading]
+            failed = [each for each in unsynced if each.state == "sync-failed"]
+            return {
+                "unsynced_objects": len(unsynced),
+                "unsynced_bytes": self._core.cache.unsynced_bytes(namespace),
+                "failed_objects": len(failed),
+                "uploading": [self.shown(each) for each in uploading],
+                "failed": [self.shown(each) for each in failed[:SHOWN_MAX]],
+            }
+
+    def shown(self, unsynced: Unsynced) -> dict[str, Any]:
+        """One file, for answers. The core's lock is held."""
+        try:
+            size = self._core.store.attributes(unsynced.oid).blocks * BLOCK
+        except NoSuchObject:
+            size = 0
+        return {
+            "path": self._path(unsynced),
+            "state": unsynced.state,
+            "bytes": size,
+            "sent_bytes": unsynced.sent if unsynced.uploading else 0,
+            "attempts": unsynced.attempts,
+            "reason": unsynced.record.reason or unsynced.last_error,
+        }
+
+    def _path(self, unsynced: Unsynced) -> str:
+        """Below the namespace."""
+        try:
+            path = self._core.store.path_of(unsynced.name[0]) + b"/" + unsynced.name[1]
+        except HcfsError:
+            path = b"?/" + unsynced.name[1]
+        return path.partition(b"/")[2].decode(errors="backslashreplace")
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Begin nothing more; what is on its way ends at its next piece, and stays dirty. Doesn't wait."""
+        with self._core.lock:
+            for unsynced in self._unsynced.values():
+                unsynced.halt.set()
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Wait for the threads: a request's time limit at most."""
+        for threads in list(self._threads.values()):
+            threads.shutdown(wait=True, cancel_futures=True)
+
+    # --- uploading ---------------------------------------------------------------------------------------------------
+
+    def _submit(self, unsynced: Unsynced) -> None:
+        self.in_background(unsynced.namespace, lambda: self._run(unsynced))
+
+    def _release(self, name: Name) -> None:
+        with self._changed:
+            self._busy.discard(name)
+            unsynced = self._by_name.get(name)
+            if unsynced is not None and unsynced.record.reason is None and not self.stop.is_set():
+                unsynced.halt = threading.Event()
+                self._submit(unsynced)
+            self._changed.notify_all()
+
+    def _run(self, unsynced: Unsynced) -> None:
+        with self._core.lock:
+            if self.stop.is_set() or unsynced.gone or unsynced.record.reason is not None:
+                return
+            if unsynced.name in self._busy or unsynced.name in self._wanted:
+                return  # begun again by whoever has the name
+            self._busy.add(unsynced.name)
+            halt = unsynced.halt
+        try:
+            self._upload(unsynced, halt)
+        except DamagedGranule as error:
+            self._give_up(unsynced, f"its bytes on the device are damaged: {error}")
+        except HcfsError as error:
+            if not halt.is_set() and not self.stop.is_set():
+                self._give_up(unsynced, str(error))
+        except BaseException:  # a panic in the library isn't an Exception
+            log.exception("%s can't be uploaded, for a fault of hcfs", self._path(unsynced))
+            self._give_up(unsynced, "an unexpected error; the daemon's log has the details")
+        finally:
+            with self._core.lock:
+                unsynced.uploading = False
+            self._release(unsynced.name)
+
+    def _give_up(self, unsynced: Unsynced, reason: str) -> None:
+        with self._core.lock:
+            self.fail(unsynced, reason)
+
+    def _upload(self, unsynced: Unsynced, halt: threading.Event) -> None:
+        """Until the origin has it; HcfsError when it is given up."""
+        core = self._core
+        patience = Patience(halt, attempts=self._attempts)
+        with core.lock:
+            origin = self._origins.of(unsynced.namespace)
+            uploader = None if origin is None else origin.uploader
+            if origin is None or uploader is None:
+                raise OriginError("its namespace has no origin that takes it")
+            key = key_of(core.store, *unsynced.name)
+
+        def on_piece(at: int) -> None:
+            unsynced.sent = at
+            if halt.is_set():
+                raise OriginError("the upload is to end")
+
+        while True:
+            with core.lock:
+                if unsynced.gone:
+                    return
+                pin = core.store.pin(unsynced.oid)
+                base = unsynced.record.base
+                unsynced.uploading, unsynced.attempts = True, unsynced.attempts + 1
+            try:
+                outgoing = outgoing_object(uploader, core.store, pin, key, on_piece)
+                uploaded = uploader.put(outgoing, None if base == ANYTHING else base)
+                break
+            except OriginError as error:
+                with core.lock:
+                    unsynced.uploading = False
+                    unsynced.last_error = str(error)
+                patience.after(error)
+            finally:
+                pin.release()
+        self._arrived(origin, unsynced, key, uploaded)
+
+    def _arrived(self, origin: Origin, unsynced: Unsynced, key: str, uploaded: Uploaded) -> None:
+        """The origin has it: if it is still what its name leads to, it is clean from now on. One transaction."""
+        core, store = self._core, self._core.store
+        origin.counts.uploads += 1
+        origin.counts.uploaded_bytes += uploaded.size
+        while True:
+            try:
+                with core.lock, store.lock:
+                    if unsynced.gone or store.lookup(*unsynced.name) != unsynced.oid:
+                        self._note_base(origin, unsynced, key, uploaded)
+                        return
+                    store.replace_xattrs(unsynced.oid, {ETAG: uploaded.etag.encode(), SYNC: None})
+                    mtime_ns = store.attributes(unsynced.oid).mtime_ns
+                    listed = Listed(key, uploaded.size, mtime_ns, uploaded.etag)
+                    remote = self._origins.new_remote(origin, *unsynced.name, listed, unsynced.oid)
+                    self._origins.changed(origin, unsynced.name, remote)
+                    self.forget(unsynced.name)
+                    return
+            except MetadataFull:
+                if not core.cache.make_room(0):
+                    raise
+
+    def _note_base(self, origin: Origin, unsynced: Unsynced, key: str, uploaded: Uploaded) -> None:
+        """The origin has what was replaced here meanwhile: the successor is to replace just that there."""
+        listed = Listed(key, uploaded.size, time.time_ns(), uploaded.etag)
+        with suppress(HcfsError):  # its directory is gone
+            self._origins.changed(origin, unsynced.name, self._origins.new_remote(origin, *unsynced.name, listed, None))
+        successor = self._by_name.get(unsynced.name)
+        if successor is not None and successor.record.base == unsynced.record.base != ANYTHING:
+            self._set_record(successor, SyncRecord(uploaded.etag, successor.record.reason))
+
+    def _set_record(self, unsynced: Unsynced, record: SyncRecord) -> None:
+        """What can't be written down counts until the mount ends: the file is dirty then, and is uploaded again."""
+        unsynced.record = record
+        try:
+            self._core.store.replace_xattrs(unsynced.oid, {SYNC: record.encode()})
+        except HcfsError as error:
+            log.info("what became of the upload of %s isn't kept: %s", self._path(unsynced), error)

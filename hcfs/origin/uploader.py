@@ -1,0 +1,251 @@
+"""What hcfs sends to an origin, and the only code that sends anything.
+
+An uploader exists for a namespace whose write policy lets files go out, and for no other. It takes `Outgoing` alone,
+which can't be made without one and only of what is stored in its own namespace."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from hcfs.origin.connection import Connection
+from hcfs.origin.errors import NotAtOrigin, OriginChanged, OriginError, OriginRefused, UploadConflict
+
+SILENCE_S = 60
+REQUEST_S = 60
+"""Seconds for one request, which sends at most SINGLE_MAX bytes, and as many for its answer."""
+
+SINGLE_MAX = 16 << 20
+"""Bytes of an object that is sent in one request, whose condition the origin itself checks."""
+
+PART = 8 << 20
+"""Bytes of a part of a larger one, as long as PARTS_MAX of them are enough."""
+PARTS_MAX = 9_000
+
+BODIES_MAX = 48 << 20
+"""Bytes that one origin's uploads hold in memory at once, beside the pool: obstore's threads may go on with a body
+after its request has failed, so none is a buffer that is used for something else later."""
+
+KEY_MAX = 1024
+"""Bytes, prefix included: S3's."""
+
+_TOKEN = "hcfs"  # noqa: S105  # not a secret: the name of an object's metadata entry
+
+
+class Uploaded(NamedTuple):
+    """What reached the origin."""
+
+    etag: str
+    size: int
+
+
+class Outgoing:
+    """One object on its way out: its key, and how its bytes are read, verified, in pieces and in order."""
+
+    __slots__ = ("key", "pieces", "size", "token")
+
+    def __init__(
+        self,
+        uploader: OriginUploader,
+        *,
+        namespace: int,
+        key: str,
+        size: int,
+        token: str,
+        pieces: Callable[[], Iterator[bytes]],
+    ) -> None:
+        """namespace: where the store has it. token: what tells this device's content from everybody else's: that of
+        the store, a colon, and that of the content. OriginRefused for what is stored elsewhere than in the uploader's
+        namespace."""
+        if namespace != uploader.namespace or not namespace:
+            raise OriginRefused(f"{key} isn't in the namespace whose origin it was to go to")
+        self.key = key
+        self.size = size
+        self.token = token
+        self.pieces = pieces
+
+
+class OriginUploader:
+    """Sends to one origin, for one namespace. Thread-safe; every method blocks, at most for its time limits and, with
+    parts, for as many of them. Retries are the caller's."""
+
+    def __init__(self, url: str, namespace: int) -> None:
+        """As Connection's; namespace: the id of its directory. Nothing is asked yet."""
+        self.namespace = namespace
+        self._connection = Connection(url, silence_s=SILENCE_S, request_s=REQUEST_S)
+        self._bodies = threading.Condition()
+        self._held = 0
+
+    @property
+    def conditional(self) -> bool:
+        """Whether the origin can be told which content an upload is to replace: a directory can't."""
+        return self._connection.directory is None
+
+    def put(self, outgoing: Outgoing, base: str | None) -> Uploaded:
+        """Send an object. base: the ETag of the content that it replaces, "" where there is to be none; None: whatever
+        there is. UploadConflict when somebody else has written other content there. What this device wrote itself, as
+        by a request whose answer was lost, is no conflict."""
+        if not self.conditional:
+            base = None
+        if base is None:
+            return self._send(outgoing, None)
+        try:
+            return self._send(outgoing, base)
+        except OriginChanged:
+            found = self._ours(outgoing)
+        if isinstance(found, Uploaded):
+            return found
+        return self._send_or_conflict(outgoing, found)
+
+    def delete(self, key: str) -> None:
+        """Remove an object; nothing when there is none."""
+        import obstore
+
+        try:
+            with self._connection.told(key):
+                obstore.delete(self._connection.store(), key)
+        except NotAtOrigin:
+            pass
+
+    def _send_or_conflict(self, outgoing: Outgoing, base: str) -> Uploaded:
+        try:
+            return self._send(outgoing, base)
+        except OriginChanged:
+            raise self._conflict(outgoing) from None
+
+    def _conflict(self, outgoing: Outgoing) -> UploadConflict:
+        return UploadConflict(
+            f"{self._connection.where(outgoing.key)} was written or removed by somebody else since this device knew it"
+        )
+
+    def _ours(self, outgoing: Outgoing) -> Uploaded | str:
+        """The origin's content, if it is this very one; else its ETag, if this device wrote it. UploadConflict."""
+        found = self._head(outgoing.key)
+        if found is None:
+            raise self._conflict(outgoing)
+        etag, size, token = found
+        if token == outgoing.token and size == outgoing.size:
+            return Uploaded(etag, size)
+        if token.partition(":")[0] != outgoing.token.partition(":")[0]:
+            raise self._conflict(outgoing)
+        return etag
+
+    def _head(self, key: str) -> tuple[str, int, str] | None:
+        """ETag, size and token of what the origin has; None for nothing."""
+        import obstore
+
+        try:
+            with self._connection.told(key):
+                found = obstore.get(self._connection.store(), key, options={"head": True})
+                token = found.attributes.get(_TOKEN, "")
+                return found.meta["e_tag"] or "", found.meta["size"], str(token)
+        except NotAtOrigin:
+            return None
+
+    def _send(self, outgoing: Outgoing, base: str | None) -> Uploaded:
+        """OriginChanged when the origin doesn't have `base`."""
+        if outgoing.size <= SINGLE_MAX:
+            with _Held(self, outgoing.size):
+                return self._single(outgoing, base)
+        part = max(PART, -(-outgoing.size // PARTS_MAX))
+        with _Held(self, 3 * part):
+            return self._in_parts(outgoing, base, part)
+
+    def _single(self, outgoing: Outgoing, base: str | None) -> Uploaded:
+        import obstore
+
+        body = b"".join(outgoing.pieces())
+        self._require_length(outgoing, len(body))
+        mode = "overwrite" if base is None else {"e_tag": base} if base else "create"
+        with self._connection.told(outgoing.key):
+            result = obstore.put(
+                self._connection.store(),
+                outgoing.key,
+                body,
+                mode=mode,  # type: ignore[arg-type]  # a dictionary of this form is an UpdateVersion
+                use_multipart=False,
+                attributes=self._attributes(outgoing),
+            )
+        return self._etag(outgoing, result["e_tag"])
+
+    def _in_parts(self, outgoing: Outgoing, base: str | None, part: int) -> Uploaded:
+        """The condition is looked at before the first part and before the last one: the library has none for the
+        request that puts parts together."""
+        import obstore
+
+        self._require_base(outgoing.key, base)
+
+        def pieces() -> Iterator[bytes]:
+            sent = 0
+            for piece in outgoing.pieces():
+                sent += len(piece)
+                if sent == outgoing.size:
+                    # Within a call of the library no other one may be made in the same thread.
+                    with ThreadPoolExecutor(1) as asking:
+                        asking.submit(self._require_base, outgoing.key, base).result()
+                yield piece
+            self._require_length(outgoing, sent)
+
+        with self._connection.told(outgoing.key):
+            result = obstore.put(
+                self._connection.store(),
+                outgoing.key,
+                pieces(),
+                use_multipart=True,
+                chunk_size=part,
+                max_concurrency=1,
+                attributes=self._attributes(outgoing),
+            )
+        return self._etag(outgoing, result["e_tag"])
+
+    def _require_base(self, key: str, base: str | None) -> None:
+        if base is None:
+            return
+        found = self._head(key)
+        if (found[0] if found else "") != base:
+            raise OriginChanged(f"{self._connection.where(key)} has changed since it was listed")
+
+    def _require_length(self, outgoing: Outgoing, sent: int) -> None:
+        if sent != outgoing.size:
+            raise OriginError(f"{outgoing.key}: {sent} bytes were read instead of {outgoing.size}")
+
+    def _etag(self, outgoing: Outgoing, etag: str | None) -> Uploaded:
+        """An origin whose answer has no ETag is asked for it."""
+        if not etag:
+            found = self._head(outgoing.key)
+            etag = found[0] if found else ""
+        return Uploaded(etag, outgoing.size)
+
+    def _attributes(self, outgoing: Outgoing) -> dict[str, str] | None:
+        return {_TOKEN: outgoing.token} if self.conditional else None
+
+
+class _Held:
+    """So many bytes of bodies in memory; waits until they may be."""
+
+    def __init__(self, uploader: OriginUploader, nbytes: int) -> None:
+        self._uploader = uploader
+        self._nbytes = min(nbytes, BODIES_MAX)
+
+    def __enter__(self) -> None:
+        uploader = self._uploader
+        with uploader._bodies:
+            uploader._bodies.wait_for(lambda: uploader._held + self._nbytes <= BODIES_MAX)
+            uploader._held += self._nbytes
+
+    def __exit__(self, *_: object) -> None:
+        with self._uploader._bodies:
+            self._uploader._held -= self._nbytes
+            self._uploader._bodies.notify_all()
+
+
+def can_be_key(path: str) -> bool:
+    """Whether a path below a namespace can be an object's key: what obstore and S3 both take. Asks nobody."""
+    if not 0 < len(path.encode()) <= KEY_MAX:
+        return False
+    return all(
+        part not in ("", ".", "..") and not any(ord(character) < 32 or ord(character) == 127 for character in part)
+        for part in path.split("/")
+    )

@@ -1,0 +1,46 @@
+"""What can be uploaded: nothing that is stored in a local-only namespace, whoever asks."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from hcfs.mount.origins import Origins
+from hcfs.mount.outgoing import outgoing_object
+from hcfs.origin import OriginRefused
+
+from .kernel import Process, Rig
+
+
+def nothing(_: int) -> None:
+    pass
+
+
+def test_what_is_local_only_makes_no_outgoing(rig: Rig, me: Process) -> None:
+    """An uploader takes an Outgoing alone, that needs an uploader, and whose the bytes are the store says."""
+    store = rig.fs.store
+    store.mkdir(1, b"weights", 0o755, 0, 0)
+    weights = store.lookup(1, b"weights")
+    assert weights is not None
+    options = rig.fs.cache.namespaces
+    options.set_option(weights, "origin", "s3://bucket/x")
+    origins = Origins(rig.fs, upload_attempts=1)
+    origin = origins.of(weights)
+    assert origin is not None
+    assert origin.uploader is None  # read-only
+    assert origins.of(rig.kv) is None  # local-only: there is nothing to make one from
+    options.set_option(weights, "write_policy", "write-back")
+    origins.update(weights)
+    origin = origins.of(weights)
+    assert origin is not None
+    assert origin.uploader is not None
+    handle = me.open(b"chunk", os.O_WRONLY | os.O_CREAT)
+    me.close(handle)
+    chunk = store.lookup(rig.kv, b"chunk")
+    assert chunk is not None
+    pin = store.pin(chunk)
+    with pytest.raises(OriginRefused, match="isn't in the namespace"):
+        outgoing_object(origin.uploader, store, pin, "chunk", nothing)
+    pin.release()
+    origins.close()

@@ -1,0 +1,138 @@
+"""Write-through: a close or a rename returns when the origin has the file, or fails and publishes nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness.mounts import Mount
+from harness.s3 import S3, Fault
+from mount.actors import errno_of, eventually, load, put, store
+from origin.clients import content, evict_all, is_clean, namespace, state, sync
+
+FRONT_ENDS = ("data_plane=on", "data_plane=off")
+
+
+def staged(mount: Mount) -> bytes:
+    return (mount.dir / ".hcfs" / "staged").read_bytes()
+
+
+def through(mount: Mount, s3: S3, files: dict[str, bytes] | None = None) -> tuple[Path, str]:
+    return namespace(mount, s3, files or {}, write_policy="write-through")
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_a_close_returns_when_the_origin_has_it(
+    shared_mounts: Callable[[str], Mount], s3: S3, front_end: str, tmp_path: Path
+) -> None:
+    mount = shared_mounts(front_end)
+    there, prefix = through(mount, s3, {"old": b"old"})
+    store(there / "f", content("f"))
+    assert s3.get(f"{prefix}/f") == content("f")
+    eventually(lambda: is_clean(there / "f"), "RELEASE has come")
+    store(there / "x.tmp", b"x")
+    assert s3.keys(prefix) == ["f", "old"]
+    os.rename(there / "x.tmp", there / "old")
+    assert s3.get(f"{prefix}/old") == load(there / "old") == b"x"
+    assert state(there / "old") == "clean"
+    store(there / "y.tmp", b"y")
+    os.link(there / "y.tmp", there / "y")
+    assert s3.get(f"{prefix}/y") == b"y"
+    os.unlink(there / "y.tmp")
+    assert mount.status()["dirty_bytes"] == 0
+    s3.fresh()
+    subprocess.run(["sh", "-c", f"printf hello > {there}/shell; : > {there}/empty"], check=True)
+    assert (s3.get(f"{prefix}/shell"), s3.get(f"{prefix}/empty")) == (b"hello", b"")
+    assert len(s3.sent(prefix)) == 2
+    (tmp_path / "source").write_bytes(content("source"))
+    subprocess.run(["cp", "-p", tmp_path / "source", there / "copy"], check=True)
+    assert s3.get(f"{prefix}/copy") == content("source")
+    eventually(lambda: not mount.status()["staged_objects"], "all is published")
+    evict_all(mount, there)
+    assert load(there / "copy") == content("source")
+    os.unlink(there / "copy")
+    assert s3.get(f"{prefix}/copy") is None
+    assert sync(mount, there)["objects"] == []
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_a_failure_publishes_nothing(shared_mounts: Callable[[str], Mount], s3: S3, front_end: str) -> None:
+    mount = shared_mounts(front_end)
+    there, prefix = through(mount, s3, {"f": b"former"})
+    assert load(there / "f") == b"former"
+    store(there / "waits.tmp", b"waits")
+    s3.faults = lambda asked, _: Fault(status=403) if asked.method == "PUT" else None
+    assert errno_of(store, there / "f", b"new") == errno_of(store, there / "g", b"new") == "EIO"
+    assert errno_of(os.rename, there / "waits.tmp", there / "f") == "EIO"
+    eventually(lambda: b"/f\n" not in staged(mount) and b"/g\n" not in staged(mount), "the failed ones are gone")
+    assert load(there / "f") == s3.get(f"{prefix}/f") == b"former"
+    assert errno_of(os.stat, there / "g") == "ENOENT"
+    assert load(there / "waits.tmp") == b"waits"
+    s3.fresh()
+    s3.faults = lambda asked, number: Fault(status=503) if asked.method == "PUT" and number < 2 else None
+    os.rename(there / "waits.tmp", there / "f")
+    assert load(there / "f") == s3.get(f"{prefix}/f") == b"waits"
+    store(there / "g", b"again")
+    assert s3.get(f"{prefix}/g") == b"again"
+    s3.put(f"{prefix}/g", b"theirs")
+    assert errno_of(store, there / "g", b"mine") == "EIO"  # somebody else wrote it
+    assert s3.get(f"{prefix}/g") == b"theirs"
+
+
+def test_others_are_not_held_up(shared: Mount, s3: S3) -> None:
+    """Closes that wait for a hanging origin hold up no close, rename or store of KV."""
+    there, prefix = through(shared, s3)
+    kv, hold = shared.ns("kv-through"), threading.Event()
+    s3.faults = lambda asked, _: Fault(hold=hold) if asked.method == "PUT" else None
+    writers = [threading.Thread(target=store, args=(there / f"{number}", b"x")) for number in range(20)]
+    for writer in writers:
+        writer.start()
+    try:
+        eventually(lambda: len(s3.sent(prefix)) == 20, "all closes wait")
+        for number in range(20):
+            put(kv / f"{number}.tmp", content(f"{number}", 50_000))
+            os.rename(kv / f"{number}.tmp", kv / f"{number}")
+        assert len(os.listdir(kv)) == 20
+        assert all(writer.is_alive() for writer in writers)
+    finally:
+        hold.set()
+    for writer in writers:
+        writer.join(60)
+    assert len(s3.keys(prefix)) == 20
+
+
+def test_many_writers_of_the_same_names(shared: Mount, s3: S3) -> None:
+    there, prefix = through(shared, s3)
+    names = ["a", "b", "c"]
+
+    def write(seed: int) -> None:
+        program = (
+            "import os, random\n"
+            f"dice = random.Random({seed})\n"
+            "for number in range(12):\n"
+            f"    path = {str(there)!r} + '/' + dice.choice({names!r})\n"
+            f"    data = random.Random(f'{seed} {{number}}').randbytes(dice.choice((1, 5_000, 200_000)))\n"
+            "    target = path if dice.random() < 0.5 else f'{path}.{os.getpid()}.tmp'\n"
+            "    with open(target, 'wb') as file:\n"
+            "        file.write(data)\n"
+            "    if target != path:\n"
+            "        os.rename(target, path)\n"
+        )
+        subprocess.run([sys.executable, "-I", "-c", program], check=True)
+
+    writers = [threading.Thread(target=write, args=(seed,)) for seed in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(120)
+    eventually(lambda: not shared.status()["staged_objects"], "all is published")
+    here = {name: load(there / name) for name in os.listdir(there)}
+    assert {key: s3.get(f"{prefix}/{key}") for key in s3.keys(prefix)} == here
+    assert {state(there / name) for name in here} == {"clean"}
+    evict_all(shared, there)
+    assert {name: load(there / name) for name in here} == here
