@@ -125,6 +125,20 @@ def add_what_is_installed(words: list[str]) -> set[str]:
     return found
 
 
+def test_levers_are_candidates(environment: dict[str, str]) -> None:
+    words = ["--quick", "--json", "--size", "4M", "--levers", "small-pages,read-ahead=128"]
+    with start("reads", *words, env=environment) as tool:
+        said, complaint = tool.communicate(timeout=150)
+    assert tool.returncode == 0, complaint
+    (case,) = json.loads(said)["cases"]
+    candidates = {"ext4", "hcfs", "hcfs small-pages", "hcfs read-ahead=128"}
+    assert {name for entries in case["measures"].values() for name in entries} == candidates
+    with start("reads", "--quick", "--levers", "longer", env=environment) as tool:
+        _, complaint = tool.communicate(timeout=60)
+    assert tool.returncode == 1
+    assert "there are small-pages and read-ahead=KIB" in complaint
+
+
 def test_for_people(environment: dict[str, str]) -> None:
     """With one round it says that nothing is known yet."""
     with start("commit", "--quick", "--backing", "disk", env=environment) as tool:

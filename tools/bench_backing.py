@@ -9,12 +9,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench_daemon import Daemon
+
+if TYPE_CHECKING:
+    from bench_levers import Lever
 
 ROOT = Path(__file__).resolve().parent.parent
 HCFS = [sys.executable, "-m", "hcfs"]
@@ -136,7 +139,7 @@ class Backing:
             unmount(directory)
 
     @contextmanager
-    def hcfs(self, options: str = "", *, remount: bool = False) -> Iterator[Mounted]:
+    def hcfs(self, options: str = "", lever: Lever | None = None, *, remount: bool = False) -> Iterator[Mounted]:
         """A fresh hcfs with these mount options, or with `remount` the one that is there."""
         directory = self.scratch / "hcfs"
         directory.mkdir(exist_ok=True)
@@ -144,8 +147,10 @@ class Backing:
             self.settle()
             self.format()
         try:
-            with uninterrupted():
+            with uninterrupted(), lever.mounting() if lever else nullcontext():
                 self.mount(directory, options)
+            if lever:
+                lever.mounted(directory)
             (directory / "kv").mkdir(exist_ok=True)
             yield Mounted(directory / "kv", Daemon(directory))
         finally:

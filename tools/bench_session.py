@@ -16,6 +16,7 @@ from typing import Any
 
 from bench_backing import Backing, Mounted, hcfs_candidates, size_in_bytes
 from bench_client import Client
+from bench_levers import Lever
 from bench_picture import draw
 from bench_rounds import Case, Limits, compare, progress
 from bench_rounds import text as case_text
@@ -34,6 +35,9 @@ def arguments(parser: argparse.ArgumentParser, *, device: str = "2G") -> None:
         "--plane", choices=["auto", "plain", "threads", "both"], default="auto", help="data plane of hcfs"
     )
     parser.add_argument("--options", default="", help="further mount options of hcfs, as for mount -o")
+    parser.add_argument(
+        "--levers", default="", help="more candidates, with commas: hcfs with small-pages, or read-ahead=KIB"
+    )
     parser.add_argument("--repeats", type=int, default=6, help="least rounds of a case (default 6)")
     parser.add_argument("--most", type=int, default=30, help="most rounds of a case (default 30)")
     parser.add_argument("--spread", type=float, default=0.05, help="ratios are to be known this well (default 0.05)")
@@ -54,6 +58,12 @@ class Session:
         self.client = Client(self.backing.scratch)
         self.hcfs = hcfs_candidates(args.plane, args.options)
         """mount options by candidate"""
+        self.levers: dict[str, Lever] = {}
+        for lever in [Lever(word) for word in args.levers.split(",") if word]:
+            for name, options in list(self.hcfs.items()):
+                if name not in self.levers:
+                    self.hcfs[f"{name} {lever.word}"] = options
+                    self.levers[f"{name} {lever.word}"] = lever
         self.planes: dict[str, Any] = {}
         """what each candidate's daemon says of its data plane"""
 
@@ -64,7 +74,7 @@ class Session:
             with self.backing.ext4(remount=remount) as mounted:
                 yield mounted
             return
-        with self.backing.hcfs(self.hcfs[name], remount=remount) as mounted:
+        with self.backing.hcfs(self.hcfs[name], self.levers.get(name), remount=remount) as mounted:
             assert mounted.daemon is not None
             self.planes[name] = mounted.daemon.status().get("data_plane", "plain pyfuse3")
             yield mounted

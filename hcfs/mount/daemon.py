@@ -327,6 +327,7 @@ def _run(
             refusal = str(error)
             log.info("pyfuse3 serves all requests: %s", refusal)
     report.data_plane_reason = refusal
+    tuning.tune_heap_for_writes()
     plain = PyfuseFrontEnd(Operations(filesystem), path, kernel_options)
     _serve_through(plain, session, notifier, report, serving)
 

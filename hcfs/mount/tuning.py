@@ -14,24 +14,30 @@ log = logging.getLogger(__name__)
 
 _CONNECTIONS = "/sys/fs/fuse/connections"
 _PR_SET_IO_FLUSHER = 57
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 
 
 def tune_process() -> None:
-    """Keep the daemon out of deadlocks of memory reclaim, alive when memory runs out, and quick with large objects.
+    """Keep the daemon out of deadlocks of memory reclaim, alive when memory runs out, and its heap in one piece.
 
-    Written pages may wait for this very process: PR_SET_IO_FLUSHER tells the kernel. pyfuse3 hands each write over as a
-    fresh object of up to 1 MiB: taken from the heap instead of mapped anew, it costs no page faults.
+    Written pages may wait for this very process: PR_SET_IO_FLUSHER tells the kernel. malloc gives threads heaps of
+    their own, sixteen on two processors, and each keeps what it once held; the interpreter runs one thread at a time,
+    so they need no more than two.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
-        if not libc.mallopt(option, 64 << 20):
-            log.info("malloc can't be told to keep large blocks")
+    _mallopt(_M_ARENA_MAX, 2)
     if os.geteuid() != 0:
         return
     if libc.prctl(_PR_SET_IO_FLUSHER, 1, 0, 0, 0) != 0:
         log.info("PR_SET_IO_FLUSHER isn't set: %s", os.strerror(ctypes.get_errno()))
     _write("/proc/self/oom_score_adj", -900)
+
+
+def tune_heap_for_writes() -> None:
+    """pyfuse3 alone hands each write over as a fresh object of up to 1 MiB: taken from the heap instead of mapped anew,
+    it costs no page faults."""
+    for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
+        _mallopt(option, 64 << 20)
 
 
 def tune_mount(directory: str) -> int | None:
@@ -69,3 +75,12 @@ def _write(path: str, value: int) -> bool:
         log.info("%s stays as it is: %s", path, error.strerror)
         return False
     return True
+
+
+def _mallopt(option: int, value: int) -> None:
+    try:
+        done = ctypes.CDLL(None).mallopt(option, value)
+    except AttributeError:
+        done = 0  # another C library
+    if not done:
+        log.info("malloc's option %d stays as it is", option)
