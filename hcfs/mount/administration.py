@@ -78,8 +78,10 @@ class Administration:
                 "sync --wait', or give --discard if they are to be lost",
             )
         command.progress = self._removal(namespace)
-        removed = fs.remove_below(namespace, command.stopped, files=force)
-        fs.forget_unsynced(namespace)
+        try:
+            removed = fs.remove_below(namespace, command.stopped, files=force)
+        finally:
+            fs.forget_unsynced(namespace)
         answer = {"removed": False, "objects": removed.objects, "freed_bytes": removed.blocks * BLOCK}
         if wipe and not command.stopped():
             fs.purge_quarantined_of(name.encode(errors="surrogateescape"))

@@ -207,6 +207,7 @@ class Origins:
     def changed(self, origin: Origin, name: Name, remote: Remote | None) -> None:
         """This device has stored this content at an origin, or with None removed what was there: what is listed and
         what writers of the name are to replace goes by that from now on. The core's lock is held."""
+        origin = self._origins.get(origin.namespace, origin)  # another option of it may have been set meanwhile
         former = origin.get(*name)
         if former is not None:
             self._replaced.append(former)

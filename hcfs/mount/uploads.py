@@ -117,10 +117,18 @@ class Uploads:
             self._core.cache.let_go(unsynced.oid)
             self._changed.notify_all()
 
-    def forget_namespace(self, namespace: int) -> None:
-        """The same for all of a namespace. The core's lock is held."""
+    def forget_removed(self, namespace: int) -> None:
+        """The same for all of a namespace that is no longer what its name leads to. The core's lock is held."""
         for unsynced in self.of(namespace):
-            self.forget(unsynced.name)
+            if not self._is_current(unsynced):
+                self.forget(unsynced.name)
+
+    def _is_current(self, unsynced: Unsynced) -> bool:
+        """Whether it is what its name leads to. Lock held."""
+        try:
+            return not unsynced.gone and self._core.store.lookup(*unsynced.name) == unsynced.oid
+        except HcfsError:
+            return False  # its directory is gone
 
     def at(self, name: Name) -> Unsynced | None:
         """What a name leads to, if its origin doesn't have it. The core's lock is held."""
@@ -256,7 +264,9 @@ class Uploads:
         with self._changed:
             self._busy.discard(name)
             unsynced = self._by_name.get(name)
-            if unsynced is not None and unsynced.record.reason is None and not self.stop.is_set():
+            if unsynced is not None and not self._is_current(unsynced):
+                self.forget(name)
+            elif unsynced is not None and unsynced.record.reason is None and not self.stop.is_set():
                 unsynced.halt = threading.Event()
                 self._submit(unsynced)
             self._changed.notify_all()
@@ -306,7 +316,7 @@ class Uploads:
 
         while True:
             with core.lock:
-                if unsynced.gone:
+                if not self._is_current(unsynced):
                     return
                 pin = core.store.pin(unsynced.oid)
                 base = unsynced.record.base
@@ -332,7 +342,7 @@ class Uploads:
         while True:
             try:
                 with core.lock, store.lock:
-                    if unsynced.gone or store.lookup(*unsynced.name) != unsynced.oid:
+                    if not self._is_current(unsynced):
                         self._note_base(origin, unsynced, key, uploaded)
                         return
                     store.replace_xattrs(unsynced.oid, {ETAG: uploaded.etag.encode(), SYNC: None})

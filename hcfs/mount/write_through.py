@@ -12,7 +12,7 @@ from hcfs.mount.handles import VersionHandle
 from hcfs.mount.origins import Origin
 from hcfs.mount.outgoing import key_of, outgoing_version
 from hcfs.mount.process import holds_open
-from hcfs.mount.versions import Fate, UploadedVersion, Version
+from hcfs.mount.versions import Fate, Name, UploadedVersion, Version
 from hcfs.mount.written_versions import WrittenVersions
 from hcfs.origin import Listed, OriginError, Patience
 from hcfs.store.errors import DamagedGranule
@@ -35,9 +35,10 @@ class WriteThrough(WrittenVersions):
             return None
         return origin
 
-    def _at_origin(self, version: Version) -> bool:
+    def at_origin(self, version: Version, name: Name) -> bool:
+        """Whether a version's present content was uploaded under this name. Lock held."""
         uploaded = version.uploaded
-        return uploaded is not None and uploaded.name == version.key and uploaded.changes == version.changes
+        return uploaded is not None and uploaded.name == name and uploaded.changes == version.changes
 
     def flush(self, number: int) -> Blocking[None] | None:
         """As Data.flush; the last descriptor's close uploads what was sealed. EIO when the origin doesn't take it: the
@@ -48,7 +49,12 @@ class WriteThrough(WrittenVersions):
             return answer
         version = handle.version
         with self.lock:
-            if self.through(version) is None or version.failed or not version.modified or self._at_origin(version):
+            if (
+                self.through(version) is None
+                or version.failed
+                or not version.modified
+                or self.at_origin(version, version.key)
+            ):
                 return answer
             if answer is None and not version.flushed:
                 return None  # a write is under way
@@ -109,6 +115,11 @@ class WriteThrough(WrittenVersions):
             origin.counts.uploads += 1
             origin.counts.uploaded_bytes += uploaded.size
             version.uploaded = UploadedVersion((parent, name), changes, uploaded.etag)
+            if self.uploads.at((parent, name)) is not None:
+                # An older content, which mustn't follow this one to the origin.
+                self.store.unlink(parent, name)
+                self.uploads.forget((parent, name))
+                self.kernel.forget_name(parent, name)
             listed = Listed(key, uploaded.size, version.staged.attributes().mtime_ns, uploaded.etag)
             self.origins.changed(origin, (parent, name), self.origins.new_remote(origin, parent, name, listed, None))
 
@@ -120,19 +131,19 @@ class WriteThrough(WrittenVersions):
 
     def _last_writer_closed(self, version: Version, *, used: bool) -> None:
         """As Publishing._last_writer_closed. What no FLUSH has uploaded is uploaded first, in the background; what was
-        uploaded, and replaced at the origin by a later close, isn't published over that."""
+        uploaded, and replaced or removed at the origin since, isn't published over that."""
         origin = self.through(version)
         if origin is None or version.failed or not version.modified or not used:
             super()._last_writer_closed(version, used=used)
             return
-        if not self._at_origin(version):
+        if not self.at_origin(version, version.key):
             version.closed_at = self.clock()
             version.closing = True
             self.uploads.in_background(origin.namespace, lambda: self._finish_through(version))
             return
         known = origin.get(*version.key)
         assert version.uploaded is not None
-        if known is not None and known.listed.etag != version.uploaded.etag:
+        if known is None or known.listed.etag != version.uploaded.etag:
             self.versions.unname(version)
             version.fate = Fate.NAMELESS
             return
@@ -151,5 +162,5 @@ class WriteThrough(WrittenVersions):
                     self._abandon(version)
         with self.lock:
             version.closing = False
-            if version.fate is Fate.STAGED and not version.writers and self._at_origin(version):
+            if version.fate is Fate.STAGED and not version.writers and self.at_origin(version, version.key):
                 self._publish_or_abandon(version)

@@ -333,6 +333,7 @@ class WrittenFiles(WriteThrough):
             if flags & NOREPLACE and outgoing and origin.get(parent, name) is not None:
                 raise CallError(errno.EEXIST)
             waits = origin.writes_through and outgoing and not version.writers and not version.failed
+            waits = waits and not self.at_origin(version, (parent, name))
 
         def renamed() -> Blocking[None] | None:
             return super(WrittenFiles, self).rename(old_parent, old_name, parent, name, flags, caller)
@@ -410,10 +411,10 @@ class WrittenFiles(WriteThrough):
     # --- administrators ----------------------------------------------------------------------------------------------
 
     def forget_unsynced(self, namespace: int) -> None:
-        """A namespace is removed, with what its origin doesn't have."""
+        """Files of a namespace were removed, whether its origin has them or not."""
         if self.origins is not None:
             with self.lock:
-                self.uploads.forget_namespace(namespace)
+                self.uploads.forget_removed(namespace)
 
     def discard(self, origin: Origin, parent: int, name: bytes) -> bool:
         """Remove what only the device has under a name, and leave the origin as it is; whether there was any. Blocks

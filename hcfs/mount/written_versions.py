@@ -88,7 +88,7 @@ class WrittenVersions(RemoteFiles):
         uploaded, staged = version.uploaded, version.staged
         with self.store.lock:
             record = None
-            if uploaded is not None and uploaded.name == (parent, name) and uploaded.changes == version.changes:
+            if uploaded is not None and uploaded[:2] == ((parent, name), version.changes):
                 unmark(staged, SYNC)
                 staged.set_xattr(ETAG, uploaded.etag.encode())
             else:

@@ -156,8 +156,11 @@ class OriginUploader:
     def _single(self, outgoing: Outgoing, base: str | None) -> Uploaded:
         import obstore
 
-        body = b"".join(outgoing.pieces())
-        self._require_length(outgoing, len(body))
+        body, sent = bytearray(outgoing.size), 0
+        for piece in outgoing.pieces():
+            body[sent : sent + len(piece)] = piece
+            sent += len(piece)
+        self._require_length(outgoing, sent)
         mode = "overwrite" if base is None else {"e_tag": base} if base else "create"
         with self._connection.told(outgoing.key):
             result = obstore.put(

@@ -169,7 +169,7 @@ def test_an_unmount_leaves_what_is_dirty_to_the_next_mount(make_mount: Callable[
 
 @pytest.mark.parametrize("bound", ["quota", "device"])
 def test_dirty_files_are_never_evicted(make_mount: Callable[..., Mount], s3: S3, bound: str) -> None:
-    mount = make_mount(size="48M", options="lookup_grace=0,upload_attempts=2", allow_warnings=WARNINGS)
+    mount = make_mount(size="32M", options="lookup_grace=0,upload_attempts=2", allow_warnings=WARNINGS)
     there, prefix = back(mount, s3, {}, **({"quota": "16M"} if bound == "quota" else {}))
     s3.faults = writes_only(Fault(status=503))
     kept: dict[str, bytes] = {}
@@ -353,6 +353,11 @@ def test_damaged_bytes_are_not_uploaded(make_mount: Callable[..., Mount], s3: S3
     assert os.pread(fd, 1000, 0) == content("bad")[:1000]
     os.close(fd)
     assert mount.status()["quarantined_objects"] == 0
+    mount.umount()
+    for _ in range(2):
+        assert hcfs("fsck", mount.source, "--data", "--repair", check=False).returncode == 4
+    mount.mount()
+    assert state(there / "bad") == "sync-failed"
     put(there / "bad", content("good"))
     sync(mount, there, "--wait")
     assert s3.get(f"{prefix}/bad") == content("good")
@@ -376,6 +381,24 @@ def test_large_files_go_in_parts(shared: Mount, s3: S3) -> None:
     assert sync(shared, there, "--wait")["sync_failed"] == 1
     assert s3.get(f"{prefix}/large") == b"theirs"
     os.unlink(there / "large")
+
+
+def test_memory_is_bounded(make_mount: Callable[..., Mount], s3: S3) -> None:
+    mount = make_mount(size="160M", options="memory=32M")
+    there, prefix = back(mount, s3)
+    put(there / "warm", content("warm", 17 << 20))
+    sync(mount, there, "--wait")
+    before = peak(mount.pid)
+    put(there / "large", content("large", 96 << 20))
+    assert sync(mount, there, "--wait")["objects"] == []
+    assert peak(mount.pid) - before < 64 << 20
+    assert s3.get(f"{prefix}/large") == content("large", 96 << 20)
+
+
+def peak(pid: int) -> int:
+    """Most bytes that a process ever had in memory."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) << 10
 
 
 def test_many_writers(shared: Mount, s3: S3) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,41 @@ def test_a_failure_publishes_nothing(shared_mounts: Callable[[str], Mount], s3: 
     s3.put(f"{prefix}/g", b"theirs")
     assert errno_of(store, there / "g", b"mine") == "EIO"  # somebody else wrote it
     assert s3.get(f"{prefix}/g") == b"theirs"
+
+
+def test_what_was_dirty_does_not_follow_a_newer_content(shared: Mount, s3: S3) -> None:
+    """A truncation by path is uploaded in the background; a close that comes meanwhile is the newer one."""
+    there, prefix = through(shared, s3)
+    store(there / "f", b"former content")
+    hold = threading.Event()
+    s3.fresh()
+    s3.faults = lambda asked, number: Fault(hold=hold) if asked.method == "PUT" and number == 0 else None
+    eventually(lambda: is_clean(there / "f"), "RELEASE has come")
+    os.truncate(there / "f", 6)
+    eventually(lambda: s3.sent(prefix), "it is on its way")
+    assert state(there / "f") == "uploading"
+    with ThreadPoolExecutor(1) as others:
+        closing = others.submit(store, there / "f", b"newer")
+        eventually(lambda: b"/f\n" in staged(shared), "the writer has begun")
+        hold.set()
+        closing.result(60)
+    eventually(lambda: is_clean(there / "f"), "RELEASE has come")
+    assert sync(shared, there, "--wait")["objects"] == []
+    assert s3.get(f"{prefix}/f") == load(there / "f") == b"newer"
+
+
+def test_a_rename_to_another_salt_whose_quota_is_used_up(shared: Mount, s3: S3) -> None:
+    """Room is made in the salt, and the file is uploaded once."""
+    there, prefix = through(shared, s3)
+    os.setxattr(there, "user.hcfs.salt_quota", b"1M")
+    names = [f"m@0x00000001@{number:08x}@tenant.data" for number in range(4)]
+    for name in names:
+        store(there / "unsalted.tmp", content(name, 300_000))
+        os.rename(there / "unsalted.tmp", there / name)
+        assert s3.get(f"{prefix}/{name}") == content(name, 300_000)
+    assert len(s3.sent(prefix)) == 4
+    assert [state(there / name) for name in names].count("clean") == 3
+    assert load(there / names[0]) == content(names[0], 300_000)
 
 
 def test_others_are_not_held_up(shared: Mount, s3: S3) -> None:
