@@ -12,12 +12,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench_daemon import Daemon
-
-if TYPE_CHECKING:
-    from bench_levers import Lever
+from bench_error import BenchError
+from bench_levers import Lever
 
 ROOT = Path(__file__).resolve().parent.parent
 HCFS = [sys.executable, "-m", "hcfs"]
@@ -29,10 +28,6 @@ PATIENCE_S = 600
 
 MIB = 1 << 20
 UNITS = {"K": 1 << 10, "M": MIB, "G": 1 << 30}
-
-
-class BenchError(Exception):
-    """What kept a benchmark from being made, in one sentence."""
 
 
 def size_in_bytes(text: str) -> int:

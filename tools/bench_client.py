@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bench_backing import BenchError, run
+from bench_backing import run
+from bench_error import BenchError
 
 SOURCE = Path(__file__).with_name("bench_client.c")
 

@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any
 
 import bench_session
-from bench_backing import MIB, BenchError
+from bench_backing import MIB
 from bench_backing import run as command
+from bench_error import BenchError
 from bench_lmcache import WARMUP, LMCache, Workload
 from bench_rounds import Case
 from bench_session import Session, text

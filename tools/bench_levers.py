@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from bench_backing import BenchError
+from bench_error import BenchError
 
 _PR_SET_THP_DISABLE = 41
 

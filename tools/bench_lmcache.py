@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench_backing import BenchError, environment
+from bench_backing import environment
 from bench_daemon import Daemon, Moment, between
+from bench_error import BenchError
 
 KEYS = 8
 WARMUP = 1

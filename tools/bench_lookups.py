@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import bench_session
-from bench_backing import BenchError, environment, is_mounted, uninterrupted, unmount
+from bench_backing import environment, is_mounted, uninterrupted, unmount
 from bench_client import object_path
 from bench_daemon import Daemon
+from bench_error import BenchError
 from bench_rounds import Case
 from bench_session import Session, text
 

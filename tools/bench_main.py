@@ -14,7 +14,7 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-from bench_backing import BenchError
+from bench_error import BenchError
 
 COMMANDS = {
     "l2": "LMCache's `lmcache bench l2`: the device's limit, ext4, raw_block, hcfs",

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 import bench_session
-from bench_backing import BenchError, is_mounted, uninterrupted, unmount_hcfs
+from bench_backing import is_mounted, uninterrupted, unmount_hcfs
+from bench_error import BenchError
 from bench_rounds import Case
 from bench_session import Session, text
 

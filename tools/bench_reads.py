@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 import bench_session
-from bench_backing import MIB, BenchError, size_in_bytes
+from bench_backing import MIB, size_in_bytes
 from bench_daemon import Daemon, Moment, between
+from bench_error import BenchError
 from bench_rounds import Case
 from bench_session import Session, text
 
