@@ -137,7 +137,7 @@ def parse(attributes: Mapping[bytes, bytes]) -> NamespaceOptions:
         origin=texts["origin"],
         origin_changes=texts.get("origin_changes") or IMMUTABLE,
         origin_check="length" if texts.get("origin_check") == "length" else "etag",
-        origin_open="whole" if texts.get("origin_open") == "whole" else "stream",
+        origin_open="whole" if texts.get("origin_open") == "whole" or options.verify == "open" else "stream",
         write_policy=_write_policy(texts.get("write_policy")),
     )
 

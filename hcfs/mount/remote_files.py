@@ -297,8 +297,7 @@ class RemoteFiles(OriginNames):
 
 def _streams(origin: Origin, remote: Remote) -> bool:
     """Whether a file is open when its fetch has begun, and not only when it is here."""
-    options = origin.options
-    return options.origin_open == "stream" and options.verify != "open" and remote.listed.size > STREAMED
+    return origin.options.origin_open == "stream" and remote.listed.size > STREAMED
 
 
 class MergedListing:

@@ -79,6 +79,8 @@ class Stream:
         self.remote = remote
         self.readers = 0
         """Open handles."""
+        self._counted = 0
+        """Those of them that count as waiting, which is until the end."""
         self._store = store
         self._staged = staged
         self._waiting = waiting
@@ -110,28 +112,26 @@ class Stream:
         pin = self._store.pin(oid)
         with self._lock:
             self._ended = True
-            readers = self.readers
-            if readers:
+            opened = self.readers > 0
+            if opened:
                 self._published = ObjectHandle(pin)
-        if not readers:
+        if not opened:
             pin.release()
-        self._waiting.add_readers(-readers)
 
     def fail(self) -> bool:
         """Every read is EIO from now on, unless the stream has ended before. Whether anybody has ever opened it."""
         with self._lock:
-            ends, self._ended = not self._ended, True
-            self._failed = self._failed or ends
-            readers = self.readers
-        if ends:
-            self._waiting.add_readers(-readers)
+            if not self._ended:
+                self._ended = self._failed = True
         self.wake_all()
         return self._was_opened
 
     def wake_all(self) -> None:
-        """Let everybody look again who waits."""
+        """The stream has ended: let everybody look again who waits. No other lock is held."""
         with self._lock:
             due, self._waits = self._waits, []
+            counted, self._counted = self._counted, 0
+        self._waiting.add_readers(-counted)
         self._wake(due)
 
     def _wake(self, due: list[_Wait]) -> None:
@@ -148,6 +148,7 @@ class Stream:
                 return False
             self.readers += 1
             self._was_opened = True
+            self._counted += 1
             self._waiting.add_readers(1)
             return True
 
@@ -156,7 +157,8 @@ class Stream:
         with self._lock:
             self.readers -= 1
             published, left = self._published, self.readers
-            if not self._ended:
+            if self._counted:
+                self._counted -= 1
                 self._waiting.add_readers(-1)
         if published is not None and not left:
             published.pin.release()

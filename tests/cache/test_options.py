@@ -86,6 +86,7 @@ def test_an_origin_and_what_is_said_of_it() -> None:
     options = parse(origin)
     assert (options.origin, options.origin_changes, options.revalidate_s) == ("s3://bucket/models", "immutable", None)
     assert (options.origin_check, options.write_policy) == ("etag", "read-only")
+    assert parse(origin | {b"hcfs.verify": b"open"}).origin_open == "whole"
     assert (options.origin_open, parse(origin | {b"hcfs.origin_open": b"whole"}).origin_open) == ("stream", "whole")
     for policy in ("write-back", "write-through"):
         assert checked("write_policy", policy) == policy

@@ -19,7 +19,10 @@ from hcfs.mount.client import administer
 
 _prefixes = itertools.count()
 
-WARNINGS = (r"isn't fetched", r"can't be listed", r"quarantin", r"isn't uploaded")
+WARNINGS = (
+    *(r"isn't fetched", r"can't be listed", r"quarantin"),
+    *(r"isn't uploaded", r"can't be read while it is fetched"),
+)
 
 
 def namespace(

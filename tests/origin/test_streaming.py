@@ -23,6 +23,7 @@ from harness.mounts import Mount
 from harness.s3 import S3, Asked, Fault
 from harness.weights import bytes_of, noise, safetensors
 from mount.actors import errno_of, eventually, load, load_direct, pread_direct, put
+from mount.damage import flip
 from origin.clients import WARNINGS, Together, content, evict_all, namespace, origin_status, state
 from origin.readers import WAYS
 
@@ -321,6 +322,7 @@ def test_whole_is_an_option(shared: Mount, s3: S3, option: str) -> None:
     mount = shared
     name, _, value = option.partition("=")
     weights, _ = namespace(mount, s3, {"model": MODEL}, **{name: value})
+    assert os.getxattr(weights, "user.hcfs.origin_open") == b"whole"
     before = os.stat(weights / "model").st_ino
     hold = threading.Event()
     s3.faults = lambda asked, number: (
@@ -408,3 +410,27 @@ def test_evictions_wrong_bytes_and_cuts_beside_readers(
 def _background(mount: Mount) -> int:
     connection = os.minor(os.stat(mount.dir).st_dev)
     return int(Path(f"/sys/fs/fuse/connections/{connection}/max_background").read_text())
+
+
+@pytest.mark.parametrize("when", ["while it is fetched", "afterwards"])
+def test_a_byte_that_flips_under_a_stream(shared: Mount, s3: S3, when: str) -> None:
+    """It reaches no reader: EIO for the granule, and the object is fetched again."""
+    data = content(f"flipped {when}", SIZE)
+    weights, _ = namespace(shared, s3, {"model": data})
+    path = weights / "model"
+    with held_back(s3) as hold, opened(path, os.O_DIRECT) as fd:
+        assert pread_direct(fd, HERE, 0) == data[:HERE]
+        come(shared, weights, 2 * HERE)
+        if when == "afterwards":
+            hold.set()
+            eventually(lambda: state(path) == "clean", "it is published")
+        flip(shared.source, data, HERE + 5)
+        assert errno_of(pread_direct, fd, 4096, HERE) == "EIO"
+        assert errno_of(pread_direct, fd, HERE, HERE) == "EIO"
+        assert pread_direct(fd, 4096, 0) == data[:4096]
+        hold.set()
+        assert pread_direct(fd, 4096, 2 * MIB) == data[2 * MIB : 2 * MIB + 4096]
+        eventually(lambda: state(path) == ("clean" if when != "afterwards" else "remote"), "its fetch has ended")
+        assert errno_of(pread_direct, fd, 4096, HERE) == "EIO"
+    assert load(path) == load_direct(path) == data
+    assert origin_status(shared, weights)["ingests"] == 2
