@@ -131,10 +131,13 @@ class Ingests:
         """Wait for the threads."""
         self._threads.shutdown(wait=True, cancel_futures=True)
 
+    def under_way(self, namespace: int) -> list[Ingest]:
+        """Those of a namespace."""
+        with self._core.lock:
+            return [each for each in self._under_way.values() if each.remote.namespace == namespace]
+
     def status(self, namespace: int) -> list[dict[str, Any]]:
         """Key, bytes received, size, and open handles that read what has come, of each of a namespace's."""
-        with self._core.lock:
-            under_way = [each for each in self._under_way.values() if each.remote.namespace == namespace]
         return [
             {
                 "key": each.remote.listed.key,
@@ -142,7 +145,7 @@ class Ingests:
                 "size": each.remote.listed.size,
                 "readers": 0 if (stream := each.stream) is None else stream.readers,
             }
-            for each in under_way
+            for each in self.under_way(namespace)
         ]
 
     def _run(self, ingest: Ingest) -> None:

@@ -80,7 +80,8 @@ class OriginNames(Xattrs):
 
     def holds_files(self, namespace: int) -> bool:
         """Whether anything is stored in a namespace, or on its way there. Lock held."""
-        return bool(self.cache.namespaces.usage(namespace).objects) or self._writes_in(namespace)
+        fetches = self.origins is not None and self.origins.ingests.under_way(namespace)
+        return bool(self.cache.namespaces.usage(namespace).objects or fetches) or self._writes_in(namespace)
 
     def _note_options(self, ino: int, name: bytes) -> None:
         if self.origins is not None and name.startswith(OWN) and self._is_namespace(ino):

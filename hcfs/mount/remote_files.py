@@ -180,7 +180,8 @@ class RemoteFiles(OriginNames):
         """The object, when it is on the device; else its fetch. ESTALE when the origin has other content there by now:
         the kernel looks again. Both locks held."""
         assert self.origins is not None
-        if not origin.is_current(remote):
+        of_namespace = self.cache.namespaces.options(remote.namespace).origin  # which may have changed meanwhile
+        if not origin.is_current(remote) or of_namespace != origin.options.origin:
             raise CallError(errno.ESTALE)
         oid = self._cached_oid(remote)
         return self.store.pin(oid) if oid is not None else self.origins.ingests.begin(origin, remote)

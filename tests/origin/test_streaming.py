@@ -309,6 +309,7 @@ def test_the_last_reader_leaves_and_the_fetch_goes_on(shared: Mount, s3: S3) -> 
     with held_back(s3) as hold:
         with opened(weights / "model"):
             assert origin_status(mount, weights)["ingesting"][0]["readers"] == 1
+            assert errno_of(os.setxattr, weights, "user.hcfs.origin", b"none") == "ENOTEMPTY"
         eventually(lambda: origin_status(mount, weights)["ingesting"][0]["readers"] == 0, "it is closed")
         hold.set()
         eventually(lambda: state(weights / "model") == "clean", "it is here all the same")
