@@ -262,10 +262,8 @@ class Ingests:
         ingest.received = 0
         patience = Patience(self._stop)
         if listed.size:
-            buffer, granule = (
-                self._core.store.pool.acquire(min(BUFFER, listed.size)),
-                self._core.store.superblock.granule,
-            )
+            store = self._core.store
+            granule, buffer = store.superblock.granule, store.pool.acquire(min(BUFFER, listed.size))
             held = written = 0  # bytes in the buffer, and those of them that are on the device
             for chunk in transfer(origin.client, listed, patience, md5=origin.options.origin_check == "etag"):
                 ingest.begin(stream)
