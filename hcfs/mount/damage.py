@@ -7,7 +7,7 @@ import logging
 
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import CallError
-from hcfs.mount.handles import ObjectHandle
+from hcfs.mount.object_handle import ObjectHandle
 from hcfs.mount.publishing import Publishing
 from hcfs.store.errors import DamagedGranule
 

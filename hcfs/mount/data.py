@@ -7,16 +7,9 @@ import logging
 
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import Awaiting, Blocking, CallError
-from hcfs.mount.handles import (
-    ControlHandle,
-    DirectoryHandle,
-    LockHandle,
-    ObjectHandle,
-    StreamHandle,
-    VersionHandle,
-    VirtualHandle,
-)
+from hcfs.mount.handles import ControlHandle, DirectoryHandle, LockHandle, StreamHandle, VersionHandle, VirtualHandle
 from hcfs.mount.lockfiles import LockFile
+from hcfs.mount.object_handle import ObjectHandle
 from hcfs.mount.opening import Opening
 from hcfs.mount.streaming import PAGE, Stream
 from hcfs.mount.versions import Fate, Version

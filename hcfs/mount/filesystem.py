@@ -11,15 +11,8 @@ from hcfs.errors import HcfsError
 from hcfs.mount.answers import Blocking, Caller, CallError, Entry, Opened, finish
 from hcfs.mount.attributes import Changes
 from hcfs.mount.control import Control
-from hcfs.mount.handles import (
-    ControlHandle,
-    DirectoryHandle,
-    LockHandle,
-    ObjectHandle,
-    StreamHandle,
-    VersionHandle,
-    VirtualHandle,
-)
+from hcfs.mount.handles import ControlHandle, DirectoryHandle, LockHandle, StreamHandle, VersionHandle, VirtualHandle
+from hcfs.mount.object_handle import ObjectHandle
 from hcfs.mount.opening import Created
 from hcfs.mount.versions import Fate
 from hcfs.mount.virtual import NAME, VirtualTree

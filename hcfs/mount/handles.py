@@ -5,27 +5,15 @@ from __future__ import annotations
 import errno
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from hcfs.mount.answers import CallError
 from hcfs.mount.control import Control
 from hcfs.mount.lockfiles import LockFile
+from hcfs.mount.object_handle import ObjectHandle
+from hcfs.mount.streaming import Stream
 from hcfs.mount.versions import Version
 from hcfs.store import Pin
-
-if TYPE_CHECKING:
-    from hcfs.mount.streaming import Stream
-
-
-class ObjectHandle:
-    """A committed object opened for reading. Its pin keeps the content whatever happens to the name."""
-
-    __slots__ = ("bad", "pin")
-
-    def __init__(self, pin: Pin) -> None:
-        self.pin = pin
-        self.bad: dict[int, int] = {}
-        """Granules that didn't verify, and the errno of each: the kernel asks again for every page of one."""
 
 
 class VersionHandle:

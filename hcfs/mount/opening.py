@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import Blocking, Caller, CallError, Entry, Opened
 from hcfs.mount.core import Identity
-from hcfs.mount.handles import LockHandle, ObjectHandle, VersionHandle
+from hcfs.mount.handles import LockHandle, VersionHandle
 from hcfs.mount.lockfiles import LockFile, is_lock_name
+from hcfs.mount.object_handle import ObjectHandle
 from hcfs.mount.repeating import Repeating, may_open
 from hcfs.mount.versions import Fate, Version
 from hcfs.store import Kind, Pin

@@ -16,8 +16,9 @@ from typing import TypeVar
 from hcfs.cache import ETAG
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import Blocking, Caller, CallError, Entry, Opened, finish
-from hcfs.mount.handles import NameListing, ObjectHandle, StreamHandle
+from hcfs.mount.handles import NameListing, StreamHandle
 from hcfs.mount.ingest import Ingest
+from hcfs.mount.object_handle import ObjectHandle
 from hcfs.mount.origin_listing import holds
 from hcfs.mount.origin_names import OriginNames
 from hcfs.mount.origins import REMOTE_MODE, Origin

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import Awaiting, CallError
-from hcfs.mount.handles import ObjectHandle
 from hcfs.mount.limits import AHEAD_WAITING, BACKGROUND
+from hcfs.mount.object_handle import ObjectHandle
 from hcfs.mount.remote import Remote
 from hcfs.store import Staged, Store
 from hcfs.store.arrived import read_arrived
