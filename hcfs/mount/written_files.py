@@ -296,6 +296,8 @@ class WrittenFiles(WriteThrough):
                 here = self.store.lookup(parent, name) is not None
                 if here or self.visible_version(parent, name, Identity(caller)) is not None:
                     self._unlink_here(parent, name, caller)
+            # What a crash brought back here would be gone there.
+            self.store.commit()
 
     def rmdir(self, parent: int, name: bytes) -> None:
         """As Names.rmdir; ENOTEMPTY also for what only the origin has."""

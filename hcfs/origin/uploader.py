@@ -86,7 +86,7 @@ class OriginUploader:
     def put(self, outgoing: Outgoing, base: str | None) -> Uploaded:
         """Send an object. base: the ETag of the content that it replaces, "" where there is to be none; None: whatever
         there is. UploadConflict when somebody else has written other content there. What this device wrote itself, as
-        by a request whose answer was lost, is no conflict."""
+        by a request whose answer was lost, is no conflict, nor is nothing, which nobody loses."""
         if not self.conditional:
             base = None
         if base is None:
@@ -117,14 +117,15 @@ class OriginUploader:
 
     def _conflict(self, outgoing: Outgoing) -> UploadConflict:
         return UploadConflict(
-            f"{self._connection.where(outgoing.key)} was written or removed by somebody else since this device knew it"
+            f"{self._connection.where(outgoing.key)} was written by somebody else since this device knew it"
         )
 
     def _ours(self, outgoing: Outgoing) -> Uploaded | str:
-        """The origin's content, if it is this very one; else its ETag, if this device wrote it. UploadConflict."""
+        """The origin's content, if it is this very one; else its ETag, if this device wrote it, or "" for nothing.
+        UploadConflict."""
         found = self._head(outgoing.key)
         if found is None:
-            raise self._conflict(outgoing)
+            return ""
         etag, size, token = found
         if token == outgoing.token and size == outgoing.size:
             return Uploaded(etag, size)
