@@ -4,13 +4,14 @@ from hcfs.cache.cache import Cache, CacheStatistics
 from hcfs.cache.eviction import EvictedObjects
 from hcfs.cache.namespaces import Namespaces
 from hcfs.cache.options import OPTIONS, NamespaceOptions
-from hcfs.cache.unsynced import ABSENT, ANYTHING, ETAG, SYNC, SyncRecord
+from hcfs.cache.unsynced import ABSENT, ANYTHING, DOUBT, ETAG, SYNC, SyncRecord
 from hcfs.cache.usage import NamespaceUsage
 from hcfs.cache.victims import Kept
 
 __all__ = [
     "ABSENT",
     "ANYTHING",
+    "DOUBT",
     "ETAG",
     "OPTIONS",
     "SYNC",

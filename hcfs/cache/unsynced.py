@@ -14,6 +14,10 @@ SYNC = UNSYNCED_XATTR
 """That of one which its origin doesn't have: it must not be evicted, nor dropped by anything but its users' words. A
 file has one of the two, or neither where nothing of it ever goes to an origin."""
 
+DOUBT = b"hcfs.doubt"
+"""That of one which this device was replacing or removing at its origin: after a crash nobody knows whether that came
+to pass, and the origin is asked again."""
+
 WIDTH = 192
 """Bytes that a record has at least: it is replaced in place while a version is published, when no more metadata room
 can be had than the version had reserved."""

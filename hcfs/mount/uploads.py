@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from hcfs.cache import ANYTHING, ETAG, SYNC, SyncRecord
+from hcfs.cache import ANYTHING, DOUBT, ETAG, SYNC, SyncRecord
 from hcfs.errors import HcfsError
 from hcfs.mount.core import Core
 from hcfs.mount.outgoing import key_of, outgoing_object
@@ -84,9 +84,13 @@ class Uploads:
     # --- what is unsynced --------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Take over what an earlier mount left. The cache keeps it from eviction already."""
+        """Take over what an earlier mount left. The cache keeps it from eviction already. What it was replacing or
+        removing at an origin when it crashed is dropped: it is fetched again if it is still there."""
         core = self._core
         with core.lock:
+            for oid, _ in core.store.with_xattr(DOUBT):
+                for doubtful in core.store.names_of(oid):
+                    core.store.unlink(*doubtful)
             for oid, value in core.store.with_xattr(SYNC):
                 name = next((name for name in core.store.names_of(oid) if self._goes_out(name)), None)
                 if name is None:
@@ -165,6 +169,26 @@ class Uploads:
             yield
         finally:
             self._release(name)
+
+    @contextmanager
+    def doubted(self, name: Name) -> Iterator[None]:
+        """What a name leads to is replaced or removed at the origin meanwhile. If the origin has it, and the daemon
+        crashes before the device has followed, the next mount drops it. The name is held; blocks for a commit."""
+        core = self._core
+        with core.lock, core.store.lock:
+            oid = core.store.lookup(*name)
+            clean = oid is not None and core.store.get_xattr(oid, ETAG) is not None
+            if oid is not None and clean:
+                core.store.replace_xattrs(oid, {DOUBT: b""})
+        if clean:
+            core.store.commit()
+        try:
+            yield
+        except HcfsError:
+            if oid is not None and clean:
+                with suppress(NoSuchObject):  # evicted meanwhile
+                    core.store.replace_xattrs(oid, {DOUBT: None})
+            raise
 
     def in_background(self, namespace: int, work: Callable[[], None]) -> None:
         """Run something that waits for a namespace's origin. The core's lock is held."""
@@ -308,6 +332,8 @@ class Uploads:
             if origin is None or uploader is None:
                 raise OriginError("its namespace has no origin that takes it")
             key = key_of(core.store, *unsynced.name)
+        # Else a crash could bring back here what was before, with the origin having this.
+        core.store.commit()
 
         def on_piece(at: int) -> None:
             unsynced.sent = at

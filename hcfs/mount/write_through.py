@@ -14,7 +14,7 @@ from hcfs.mount.outgoing import key_of, outgoing_version
 from hcfs.mount.process import holds_open
 from hcfs.mount.versions import Fate, Name, UploadedVersion, Version
 from hcfs.mount.written_versions import WrittenVersions
-from hcfs.origin import Listed, OriginError, Patience
+from hcfs.origin import Listed, OriginError, OriginUploader, Outgoing, Patience, Uploaded
 from hcfs.store.errors import DamagedGranule
 
 log = logging.getLogger(__name__)
@@ -96,11 +96,28 @@ class WriteThrough(WrittenVersions):
             outgoing = outgoing_version(
                 origin.uploader, self.store, version.staged, changes, key, lambda _: self._require_unchanged(version)
             )
+        with self.uploads.doubted((parent, name)):
+            uploaded = self._put(origin, origin.uploader, outgoing, None if base == ANYTHING else base)
+        with self.lock:
+            origin.counts.uploads += 1
+            origin.counts.uploaded_bytes += uploaded.size
+            version.uploaded = UploadedVersion((parent, name), changes, uploaded.etag)
+            older = self.uploads.at((parent, name)) is not None
+            if older:
+                # An older content, which mustn't follow this one to the origin.
+                self.store.unlink(parent, name)
+                self.uploads.forget((parent, name))
+                self.kernel.forget_name(parent, name)
+            listed = Listed(key, uploaded.size, version.staged.attributes().mtime_ns, uploaded.etag)
+            self.origins.changed(origin, (parent, name), self.origins.new_remote(origin, parent, name, listed, None))
+        if older:
+            self.store.commit()  # nor after a crash
+
+    def _put(self, origin: Origin, uploader: OriginUploader, outgoing: Outgoing, base: str | None) -> Uploaded:
         patience = Patience(self.uploads.stop, attempts=ATTEMPTS)
         while True:
             try:
-                uploaded = origin.uploader.put(outgoing, None if base == ANYTHING else base)
-                break
+                return uploader.put(outgoing, base)
             except DamagedGranule as error:
                 origin.counts.upload_failures += 1
                 raise CallError(errno.EIO, f"its bytes on the device are damaged: {error}") from None
@@ -111,17 +128,6 @@ class WriteThrough(WrittenVersions):
                     origin.counts.upload_failures += 1
                     origin.counts.last_error = str(error)
                     raise
-        with self.lock:
-            origin.counts.uploads += 1
-            origin.counts.uploaded_bytes += uploaded.size
-            version.uploaded = UploadedVersion((parent, name), changes, uploaded.etag)
-            if self.uploads.at((parent, name)) is not None:
-                # An older content, which mustn't follow this one to the origin.
-                self.store.unlink(parent, name)
-                self.uploads.forget((parent, name))
-                self.kernel.forget_name(parent, name)
-            listed = Listed(key, uploaded.size, version.staged.attributes().mtime_ns, uploaded.etag)
-            self.origins.changed(origin, (parent, name), self.origins.new_remote(origin, parent, name, listed, None))
 
     def _require_unchanged(self, version: Version) -> None:
         if not version.flushed or version.fate is not Fate.STAGED:

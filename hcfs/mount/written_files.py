@@ -28,7 +28,7 @@ from hcfs.mount.renaming import NOREPLACE
 from hcfs.mount.sync_marks import UNKNOWN, mark
 from hcfs.mount.versions import Fate, Version
 from hcfs.mount.write_through import ATTEMPTS, WriteThrough
-from hcfs.origin import OriginChanged, OriginError, Patience
+from hcfs.origin import OriginChanged, OriginError, OriginUploader, Patience
 from hcfs.store import ROOT_ID, Pin
 from hcfs.store.errors import MetadataFull
 
@@ -279,17 +279,8 @@ class WrittenFiles(WriteThrough):
         with self.lock:
             key = key_of(self.store, parent, name)
         with self.uploads.hold((parent, name), halt=True):
-            patience = Patience(self.uploads.stop, attempts=ATTEMPTS)
-            while True:
-                try:
-                    uploader.delete(key)
-                    break
-                except OriginError as error:
-                    try:
-                        patience.after(error)
-                    except OriginError as final:
-                        origin.counts.last_error = str(final)
-                        raise CallError(errno.EIO, str(final)) from None
+            with self.uploads.doubted((parent, name)):
+                self._delete(origin, uploader, key)
             with self.lock:
                 assert self.origins is not None
                 self.origins.changed(origin, (parent, name), None)
@@ -298,6 +289,19 @@ class WrittenFiles(WriteThrough):
                     self._unlink_here(parent, name, caller)
             # What a crash brought back here would be gone there.
             self.store.commit()
+
+    def _delete(self, origin: Origin, uploader: OriginUploader, key: str) -> None:
+        patience = Patience(self.uploads.stop, attempts=ATTEMPTS)
+        while True:
+            try:
+                uploader.delete(key)
+                return
+            except OriginError as error:
+                try:
+                    patience.after(error)
+                except OriginError as final:
+                    origin.counts.last_error = str(final)
+                    raise CallError(errno.EIO, str(final)) from None
 
     def rmdir(self, parent: int, name: bytes) -> None:
         """As Names.rmdir; ENOTEMPTY also for what only the origin has."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -12,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from harness.mounts import Mount
-from harness.s3 import S3, Fault
+from harness.s3 import S3, Asked, Fault
 from mount.actors import errno_of, eventually, load, put, store
-from origin.clients import content, evict_all, is_clean, namespace, state, sync
+from origin.clients import WARNINGS, content, evict_all, is_clean, namespace, state, sync
 
 FRONT_ENDS = ("data_plane=on", "data_plane=off")
 
@@ -83,6 +84,47 @@ def test_a_failure_publishes_nothing(shared_mounts: Callable[[str], Mount], s3: 
     s3.put(f"{prefix}/g", b"theirs")
     assert errno_of(store, there / "g", b"mine") == "EIO"  # somebody else wrote it
     assert s3.get(f"{prefix}/g") == b"theirs"
+
+
+@pytest.mark.parametrize("call", ["close", "rename", "unlink"])
+def test_a_kill_between_origin_and_device(make_mount: Callable[..., Mount], s3: S3, call: str) -> None:
+    """The origin has done it, and the daemon doesn't know: what is there counts at the next mount."""
+    mount = make_mount(allow_warnings=WARNINGS)
+    there, prefix = through(mount, s3, {"other": b"other"})
+    store(there / "f", b"former")
+    store(there / "f.tmp", b"renamed")
+    assert load(there / "other") == b"other"
+    eventually(lambda: is_clean(there / "f"), "RELEASE has come")
+    s3.fresh()
+    hold = threading.Event()
+
+    def faults(asked: Asked, _: int) -> Fault | None:
+        if asked.lists or any(earlier.method in ("PUT", "POST") for earlier in s3.asked[:-1]):
+            return Fault(hold=hold)
+        return Fault(lost=True) if asked.method in ("PUT", "POST") else None
+
+    s3.faults = faults
+    calls = {
+        "close": lambda: store(there / "f", b"closed"),
+        "rename": lambda: os.rename(there / "f.tmp", there / "f"),
+        "unlink": lambda: os.unlink(there / "f"),
+    }
+    with ThreadPoolExecutor(1) as others:
+        calling = others.submit(errno_of, calls[call])
+        eventually(lambda: len(s3.asked) == 2, "the origin has done it")
+        mount.kill(signal.SIGKILL)
+        assert calling.result(60) != "ok"
+    hold.set()
+    s3.fresh()
+    mount.mount()
+    expected = {"close": b"closed", "rename": b"renamed", "unlink": None}[call]
+    assert s3.get(f"{prefix}/f") == expected
+    if expected is None:
+        assert sorted(os.listdir(there)) == ["other"]
+    else:
+        assert load(there / "f") == expected
+    s3.faults = lambda *_: Fault(status=503)
+    assert load(there / "other") == b"other"  # which nobody doubts
 
 
 def test_what_was_dirty_does_not_follow_a_newer_content(shared: Mount, s3: S3) -> None:
