@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hcfs.cache import ETAG, SYNC, SyncRecord
+from hcfs.cache import DOUBT, ETAG, SYNC, SyncRecord
 from hcfs.store import Staged
 
 UNKNOWN = "?"
@@ -11,14 +11,15 @@ UNKNOWN = "?"
 
 def mark(staged: Staged, record: SyncRecord) -> None:
     """Make it dirty when it is published. The record has the width that the version reserves metadata for."""
-    unmark(staged, ETAG)
+    unmark(staged, ETAG, DOUBT)
     staged.set_xattr(SYNC, record.encode())
 
 
-def unmark(staged: Staged, name: bytes) -> None:
-    """Remove one of hcfs's own extended attributes, if it is there."""
-    if staged.get_xattr(name) is not None:
-        staged.remove_xattr(name)
+def unmark(staged: Staged, *names: bytes) -> None:
+    """Remove some of hcfs's own extended attributes, as far as they are there: a view has those of its base."""
+    for name in names:
+        if staged.get_xattr(name) is not None:
+            staged.remove_xattr(name)
 
 
 def base_marked(staged: Staged) -> str:

@@ -88,10 +88,11 @@ class Uploads:
         removing at an origin when it crashed is dropped: it is fetched again if it is still there."""
         core = self._core
         with core.lock:
-            for oid, _ in core.store.with_xattr(DOUBT):
+            unsynced = core.store.with_xattr(SYNC)
+            for oid in {oid for oid, _ in core.store.with_xattr(DOUBT)} - {oid for oid, _ in unsynced}:
                 for doubtful in core.store.names_of(oid):
                     core.store.unlink(*doubtful)
-            for oid, value in core.store.with_xattr(SYNC):
+            for oid, value in unsynced:
                 name = next((name for name in core.store.names_of(oid) if self._goes_out(name)), None)
                 if name is None:
                     core.cache.let_go(oid)  # its users removed it; a staging name is left
@@ -224,8 +225,13 @@ class Uploads:
 
     def wait(self, namespace: int, stopped: Callable[[], bool], poll: float) -> None:
         """Return when nothing of a namespace is dirty or on its way; what was given up doesn't count."""
+
+        def pending() -> bool:
+            each = self._unsynced.values()
+            return any(one.record.reason is None for one in each if one.namespace == namespace)
+
         with self._changed:
-            while any(each.record.reason is None for each in self.of(namespace)) and not stopped():
+            while pending() and not stopped():
                 self._changed.wait(poll)
 
     def status(self, namespace: int) -> dict[str, Any]:

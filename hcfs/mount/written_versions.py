@@ -3,7 +3,7 @@ its origin has it already."""
 
 from __future__ import annotations
 
-from hcfs.cache import ABSENT, ANYTHING, ETAG, SYNC, SyncRecord
+from hcfs.cache import ABSENT, ANYTHING, DOUBT, ETAG, SYNC, SyncRecord
 from hcfs.errors import HcfsError
 from hcfs.mount.core import Identity
 from hcfs.mount.lockfiles import is_lock_name
@@ -89,7 +89,7 @@ class WrittenVersions(RemoteFiles):
         with self.store.lock:
             record = None
             if uploaded is not None and uploaded[:2] == ((parent, name), version.changes):
-                unmark(staged, SYNC)
+                unmark(staged, SYNC, DOUBT)
                 staged.set_xattr(ETAG, uploaded.etag.encode())
             else:
                 record = SyncRecord(self.base_of(origin, version, parent, name))

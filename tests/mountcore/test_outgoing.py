@@ -6,8 +6,10 @@ import os
 
 import pytest
 
+from hcfs.cache import DOUBT, ETAG, SYNC, SyncRecord
 from hcfs.mount.origins import Origins
 from hcfs.mount.outgoing import outgoing_object
+from hcfs.mount.sync_marks import mark
 from hcfs.origin import OriginRefused
 
 from .kernel import Process, Rig
@@ -44,3 +46,16 @@ def test_what_is_local_only_makes_no_outgoing(rig: Rig, me: Process) -> None:
         outgoing_object(origin.uploader, store, pin, "chunk", nothing)
     pin.release()
     origins.close()
+
+
+def test_what_is_doubted_of_a_content_is_not_said_of_the_next(rig: Rig, me: Process) -> None:
+    """A writer may begin with a view of what is just being replaced at the origin."""
+    store = rig.fs.store
+    me.close(me.open(b"f", os.O_WRONLY | os.O_CREAT))
+    former = store.lookup(rig.kv, b"f")
+    assert former is not None
+    store.replace_xattrs(former, {ETAG: b"one", DOUBT: b""})
+    view = store.stage(former, namespace=rig.kv, mode=0, uid=0, gid=0)
+    mark(view, SyncRecord("one"))
+    assert view.list_xattrs() == [SYNC]
+    view.abandon()

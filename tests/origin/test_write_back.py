@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -280,6 +281,37 @@ def test_a_refusal_is_told_and_can_be_retried(shared: Mount, s3: S3) -> None:
     answer = hcfs("sync", shared.dir, there.name, "--retry", "--wait")
     assert answer.stdout.startswith("0 files to be uploaded, 0 failed")
     assert s3.keys(prefix) == ["g"]
+
+
+def test_a_listing_drops_nothing_that_is_dirty(shared: Mount, s3: S3) -> None:
+    """Not even one that is newer, has other content, or a directory under the same name; and what only the device has
+    needs no origin to be read."""
+    there, prefix = back(shared, s3, {"both": b"former", "cached": b"cached"}, origin_changes="revalidate=1")
+    assert (load(there / "both"), load(there / "cached")) == (b"former", b"cached")
+    s3.faults = writes_only(Fault(status=503))
+    (there / "empty").mkdir()
+    for name in ("both", "new", "inside"):
+        put(there / name, f"mine {name}".encode())
+    s3.put(f"{prefix}/both", b"theirs")
+    s3.put(f"{prefix}/inside/of/it", b"theirs")
+    s3.delete(f"{prefix}/cached")
+    s3.put(f"{prefix}/more", b"more")
+    listings = origin_status(shared, there)["listings"]
+    eventually(lambda: "more" in os.listdir(there), "it is listed again")
+    assert origin_status(shared, there)["listings"] > listings
+    assert sorted(os.listdir(there)) == ["both", "empty", "inside", "more", "new"]
+    s3.faults = lambda *_: Fault(status=503)
+    time.sleep(1.1)
+    for name in ("both", "new", "inside"):
+        assert load(there / name) == f"mine {name}".encode()
+        assert state(there / name) in ("dirty", "uploading")
+    assert errno_of(load, there / "more") == "EIO"
+    s3.fresh()
+    answer = sync(shared, there, "--wait")
+    assert [(each["path"], each["state"]) for each in answer["objects"]] == [("both", "sync-failed")]
+    assert (s3.get(f"{prefix}/new"), s3.get(f"{prefix}/inside")) == (b"mine new", b"mine inside")
+    assert sync(shared, there, "--discard", "both")["objects"] == []
+    assert load(there / "both") == b"theirs"
 
 
 def test_a_removal_that_fails_removes_nothing(shared: Mount, s3: S3) -> None:
