@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import select
 import shutil
 import socket
 import subprocess
@@ -85,6 +86,13 @@ class Connection:
     def notify(self, *parts: Buffer) -> None:
         """Send a notice; it may wait for what the kernel is doing. OSError as the kernel answers it."""
         os.writev(self.fd, parts)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the mount is gone, or was aborted: then what its number was may be another mount's by now."""
+        poll = select.poll()
+        poll.register(self.fd, select.POLLIN)
+        return any(events & select.POLLERR for _, events in poll.poll(0))
 
     def close(self) -> None:
         """End the connection, when this was its only descriptor. No other call may follow, or be under way."""

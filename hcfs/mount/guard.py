@@ -16,6 +16,7 @@ import time
 
 from hcfs.mount.client import connection_of
 from hcfs.mount.process import Process, has_ended, is_running, process_of
+from hcfs.mount.servers import servers_of
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +83,17 @@ def _watch(daemon: Process, path: str, wake: signal.Signals) -> None:
     while not has_ended(daemon):
         time.sleep(_ENDING)
         connection = connection or connection_of(path)
-        if connection is not None and not has_ended(daemon):
+        if connection is not None and not has_ended(daemon) and _is_its(connection, daemon, path):
             abort(connection)
+
+
+def _is_its(connection: int, daemon: Process, path: str) -> bool:
+    """Whether a number is still that of the daemon's connection: once a mount is gone, the kernel gives its number to
+    the next one."""
+    servers = set(servers_of(connection))
+    if servers - {daemon.tgid}:
+        return False
+    return bool(servers) or connection_of(path) == connection
 
 
 def _leave_session() -> None:

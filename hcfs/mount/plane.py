@@ -22,7 +22,7 @@ from hcfs.fuse.workers import Workers
 from hcfs.mount.client import connection_of
 from hcfs.mount.filesystem import Filesystem
 from hcfs.mount.frontends import attach, cannot_mount, run_library
-from hcfs.mount.guard import abort, is_connected
+from hcfs.mount.guard import abort
 from hcfs.mount.hot import HotCalls
 from hcfs.mount.limits import BACKGROUND, READ_AHEAD_KB
 from hcfs.mount.mountpoint import unmount_now
@@ -172,10 +172,12 @@ class DataPlane:
 
     def _broken(self, reason: str) -> None:
         log.critical("%s; the mount is given up, and calls that wait for it get errors", reason)
-        self._abort()
+        if self._connection is not None:
+            self._abort(self._connection)
 
-    def _abort(self) -> None:
-        if self._number is not None and is_connected(self._number):
+    def _abort(self, connection: Connection) -> None:
+        # Once a mount is gone, the kernel gives its number to the next one.
+        if self._number is not None and not connection.ended:
             abort(self._number)
 
     def _finish(self) -> None:
@@ -191,7 +193,7 @@ class DataPlane:
         workers.finish()
         self._bridge.stop()
         # Whoever still has a file open there gets errors from now on, and the thread that waits for requests ends.
-        self._abort()
+        self._abort(connection)
         self.notices.connection = None
         if workers.join(_ENDED_LIMIT):
             connection.close()

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from device.conftest import run
+from harness.namespaces import own_mounts
 
 from hcfs.device import BufferPool, DeviceHeld, DeviceUnusable, FileDevice, mounted_or_held, open_device
 from hcfs.device import claim as claim_module
@@ -185,9 +186,7 @@ def test_a_mount_in_another_namespace_is_found(make_image: Any, attach: Any, tmp
     run("mkfs.ext4", "-q", image)
     node = attach(image)
     script = f"mount {node} {tmp_path} && echo mounted && cat"
-    with subprocess.Popen(
-        ["unshare", "-m", "sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen(own_mounts(script), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "mounted\n"
         assert f"mounted at {tmp_path} (ext4) in the mount namespace of process " in refused(node)

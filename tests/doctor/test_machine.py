@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from harness.cli import hcfs
 from harness.mounts import Mount
+from harness.namespaces import own_mounts
 
 from hcfs.doctor import machine, packages
 from hcfs.doctor.finding import Finding
@@ -75,7 +76,7 @@ def test_where_fuse_does_not_work_the_trial_fails(tmp_path: Path) -> None:
     """In a mount namespace of its own, /dev/null stands where /dev/fuse should."""
     script = 'mount --bind /dev/null /dev/fuse && exec "$0" -m hcfs doctor --json'
     result = subprocess.run(
-        ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, sys.executable],
+        own_mounts(script, sys.executable),
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -213,6 +213,27 @@ def test_an_open_file_outlives_a_lazy_unmount(make_mount: Callable[..., Mount]) 
     eventually(lambda: not os.path.exists(f"/proc/{pid}"), "the daemon ends with its last user")
 
 
+def test_an_end_that_comes_late_ends_no_other_mount(tmp_path: Path, make_mount: Callable[..., Mount]) -> None:
+    """The kernel gives the number of a connection to the next mount as soon as it is free; a daemon that is still busy
+    with its end leaves that one alone."""
+    mark = tmp_path / "ending"
+    patch = (
+        "import os, time; from hcfs.fuse.workers import Workers; finish = Workers.finish\n"
+        f"def late(self):\n    open({os.fspath(mark)!r}, 'w').close(); time.sleep(3); finish(self)\n"
+        "Workers.finish = late"
+    )
+    with daemon(tmp_path, patch) as served:
+        number = os.stat(served.dir).st_dev
+        subprocess.run(["umount", served.dir], check=True)
+        eventually(mark.exists, "it ends")
+        others = [make_mount(size="64M")]
+        while os.stat(others[-1].dir).st_dev != number and len(others) < 3:
+            others.append(make_mount(size="64M"))
+        assert served.process.wait(60) == 0
+        for other in others:
+            assert other.status()["state"] == "ok"
+
+
 def test_a_daemon_told_to_end_leaves_nobody_hanging(make_mount: Callable[..., Mount]) -> None:
     """Who still has a file open gets errors; the device is free at once."""
     mount = make_mount()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from harness.cli import hcfs
 from harness.mounts import Mount
+from harness.namespaces import own_mounts
 from mount.actors import Actor, eventually, put
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -115,9 +116,7 @@ def test_another_mount_namespace_still_has_the_mount(make_mount: Callable[..., M
     minutes."""
     mount = make_mount()
     put(mount.ns() / "x", b"x")
-    # Of the mounts that other tests have at the same moment it keeps none.
-    others = f'for m in $(findmnt -rno TARGET -t fuse.hcfs); do [ "$m" = "{mount.dir}" ] || umount -l "$m"; done'
-    command = ["unshare", "-m", "--propagation", "private", "sh", "-c", f"{others}; exec sleep 300"]
+    command = own_mounts("exec sleep 300", keep=mount.dir)
     holder = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         eventually(
