@@ -7,21 +7,19 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hcfs.cache import ETAG
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import CallError
 from hcfs.mount.core import Core
+from hcfs.mount.namespace_origin import Origin
 from hcfs.mount.remote import Remote
 from hcfs.mount.streaming import Stream, Waiting
 from hcfs.mount.tuning import tune_streaming
 from hcfs.origin import Listed, NotAtOrigin, OriginChanged, OriginError, Patience, WrongContent, transfer
 from hcfs.store import Staged
 from hcfs.store.errors import MetadataFull, NoSpace, QuotaExceeded
-
-if TYPE_CHECKING:
-    from hcfs.mount.origins import Origin
 
 log = logging.getLogger(__name__)
 

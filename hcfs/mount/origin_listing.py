@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from hcfs.cache import ETAG
 from hcfs.mount.core import Core
+from hcfs.mount.namespace_origin import Origin, OriginRegistry
 from hcfs.mount.remote import Remote, RemoteListing, split_key
 from hcfs.origin import Listed, OriginError, OriginRefused, Patience
 from hcfs.store import Kind
 from hcfs.store.errors import MetadataFull, NoSuchObject, StoreError
-
-if TYPE_CHECKING:
-    from hcfs.mount.origins import Origin, Origins
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +23,7 @@ ATTEMPTS = 3
 class Relisting:
     """One listing. Called in a thread that may wait, no lock held."""
 
-    def __init__(self, core: Core, origins: Origins, origin: Origin) -> None:
+    def __init__(self, core: Core, origins: OriginRegistry, origin: Origin) -> None:
         self._core = core
         self._origins = origins
         self._origin = origin

@@ -7,8 +7,9 @@ import errno
 
 from hcfs.mount.answers import Blocking, Caller, CallError, Entry
 from hcfs.mount.attributes import Changes
+from hcfs.mount.namespace_origin import Origin
 from hcfs.mount.opening import Created
-from hcfs.mount.origins import Origin, Origins
+from hcfs.mount.origins import Origins
 from hcfs.mount.remote import Remote
 from hcfs.mount.versions import Fate
 from hcfs.mount.xattrs import OWN, Xattrs

@@ -18,10 +18,10 @@ from hcfs.errors import HcfsError
 from hcfs.mount.answers import Blocking, Caller, CallError, Entry, Opened, finish
 from hcfs.mount.handles import NameListing, StreamHandle
 from hcfs.mount.ingest import Ingest
+from hcfs.mount.namespace_origin import REMOTE_MODE, Origin
 from hcfs.mount.object_handle import ObjectHandle
 from hcfs.mount.origin_listing import holds
 from hcfs.mount.origin_names import OriginNames
-from hcfs.mount.origins import REMOTE_MODE, Origin
 from hcfs.mount.remote import Remote
 from hcfs.mount.streaming import STREAMED, Stream
 from hcfs.mount.xattrs import OWN, USER

@@ -10,7 +10,7 @@ from hcfs.errors import UsageError
 from hcfs.mount.answers import CallError
 from hcfs.mount.control import POLL, Answer, Command
 from hcfs.mount.filesystem import Filesystem
-from hcfs.mount.origins import Origin
+from hcfs.mount.namespace_origin import Origin
 from hcfs.mount.uploads import SHOWN_MAX
 from hcfs.mount.versions import Name
 from hcfs.store import Kind

@@ -9,19 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hcfs.cache import ANYTHING, DOUBT, ETAG, SYNC, SyncRecord
 from hcfs.errors import HcfsError
 from hcfs.mount.core import Core
+from hcfs.mount.namespace_origin import Origin, OriginRegistry
 from hcfs.mount.outgoing import key_of, outgoing_object
 from hcfs.mount.versions import Name
 from hcfs.origin import Listed, OriginError, Patience, Uploaded
 from hcfs.store import BLOCK
 from hcfs.store.errors import DamagedGranule, MetadataFull, NoSuchObject
-
-if TYPE_CHECKING:
-    from hcfs.mount.origins import Origin, Origins
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +67,7 @@ class Uploads:
     One upload, or removal, of a name is under way at a time, so the origin gets a name's contents in the order in which
     they were published. A content that is replaced meanwhile is marked as gone: its end marks nothing clean."""
 
-    def __init__(self, core: Core, origins: Origins, stop: threading.Event, *, attempts: int) -> None:
+    def __init__(self, core: Core, origins: OriginRegistry, stop: threading.Event, *, attempts: int) -> None:
         self._core = core
         self._origins = origins
         self.stop = stop

@@ -9,7 +9,7 @@ from hcfs.cache import ANYTHING
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import Blocking, CallError, finish
 from hcfs.mount.handles import VersionHandle
-from hcfs.mount.origins import Origin
+from hcfs.mount.namespace_origin import Origin
 from hcfs.mount.outgoing import key_of, outgoing_version
 from hcfs.mount.process import holds_open
 from hcfs.mount.versions import Fate, Name, UploadedVersion, Version

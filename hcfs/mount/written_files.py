@@ -19,8 +19,8 @@ from hcfs.mount.ingest import Ingest
 from hcfs.mount.listing import Listing
 from hcfs.mount.lockfiles import is_lock_name
 from hcfs.mount.lookup import Lookup
+from hcfs.mount.namespace_origin import Origin
 from hcfs.mount.opening import Created, Opening
-from hcfs.mount.origins import Origin
 from hcfs.mount.outgoing import key_of
 from hcfs.mount.remote import Remote
 from hcfs.mount.remote_files import OPEN_TRIES

@@ -7,7 +7,7 @@ from hcfs.cache import ABSENT, ANYTHING, DOUBT, ETAG, SYNC, SyncRecord
 from hcfs.errors import HcfsError
 from hcfs.mount.core import Identity
 from hcfs.mount.lockfiles import is_lock_name
-from hcfs.mount.origins import Origin
+from hcfs.mount.namespace_origin import Origin
 from hcfs.mount.outgoing import key_of
 from hcfs.mount.remote_files import RemoteFiles
 from hcfs.mount.sync_marks import UNKNOWN, base_marked, mark, unmark
