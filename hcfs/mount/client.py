@@ -138,7 +138,7 @@ def administer(
     if mount_at(directory) is None:
         raise _no_mount(directory)
     identity = uuid.uuid4().hex
-    talk = _talk(directory, {"command": name, "id": identity, **words})
+    talk = _talk(directory, {"command": name, "id": identity, "later": True, **words})
     try:
         return _answer(talk, directory, identity, on_progress)
     except KeyboardInterrupt:

@@ -81,9 +81,10 @@ class Progress:
 class Command:
     """A command under way: its words, and whether it is to end early."""
 
-    def __init__(self, words: Words, mount_ends: threading.Event) -> None:
+    def __init__(self, words: Words, mount_ends: threading.Event, stop: threading.Event | None = None) -> None:
+        """stop: set when it is to end early."""
         self.words = words
-        self._stop = threading.Event()
+        self._stop = stop or threading.Event()
         self._mount_ends = mount_ends
         self.progress: Callable[[], Progress] | None = None
         """How far it is, asked from any thread; None where it doesn't tell."""
@@ -103,11 +104,39 @@ class Command:
             seconds -= POLL
 
 
+class Later:
+    """A command that runs in a thread of its own, with its answer when it is done."""
+
+    def __init__(self, control: Control, data: bytes) -> None:
+        self._stop = threading.Event()
+        self._answer: bytes | None = None
+        self._thread = threading.Thread(target=self._run, args=(control, data), name="hcfs-command", daemon=True)
+        self._thread.start()
+
+    def _run(self, control: Control, data: bytes) -> None:
+        self._answer, _ = control.execute(data, self._stop)
+
+    @property
+    def answer(self) -> bytes | None:
+        """None while it runs."""
+        return self._answer
+
+    def stop(self) -> None:
+        """Nobody waits for it any more: it is to end early."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Wait for its end."""
+        self._thread.join()
+
+
 class Control:
-    """Commands by name, each run in the thread that brings it; for any number of threads.
+    """Commands by name, each run in the thread that brings it, or in one of its own; for any number of threads.
 
     {"command": NAME, ...} is answered with an object of the command's own, or with {"error": SENTENCE, "errno": NAME}.
-    With an "id", any string, it can be told to end early: {"command": "stop", "id": ...}.
+    With an "id", any string, it can be told to end early: {"command": "stop", "id": ...}. With "later" true it is begun
+    only: the kernel lets one write to a file wait for the other, so a command that takes its time would keep others
+    from being written, the one that stops it among them.
     """
 
     def __init__(self, commands: Mapping[str, Callable[[Command], Answer]]) -> None:
@@ -119,6 +148,29 @@ class Control:
         """Those with an id."""
         self._lock = threading.Lock()
         self._mount_ends = threading.Event()
+        self._later: set[Later] = set()
+
+    def begin(self, data: bytes) -> Later | None:
+        """Run a command in a thread of its own, if it asks for that; None if it doesn't, or can't be read."""
+        try:
+            wanted = _parsed(data).flag("later")
+        except HcfsError:
+            return None
+        if not wanted:
+            return None
+        with self._lock:
+            self._later = {each for each in self._later if each.answer is None}
+            later = Later(self, data)
+            self._later.add(later)
+            return later
+
+    def close(self) -> None:
+        """End the commands under way, and wait for them."""
+        self.end()
+        with self._lock:
+            running = list(self._later)
+        for each in running:
+            each.join()
 
     def end(self) -> None:
         """The mount ends: commands under way end early, later ones are refused."""
@@ -130,10 +182,11 @@ class Control:
             running = list(self._running.items())
         return [{"id": identity, **_told(command)} for identity, command in running]
 
-    def execute(self, data: bytes) -> tuple[bytes, int]:
-        """Run one command; its answer, and 0 or the errno of its failure. Blocks as long as the command does."""
+    def execute(self, data: bytes, stop: threading.Event | None = None) -> tuple[bytes, int]:
+        """Run one command; its answer, and 0 or the errno of its failure. Blocks as long as the command does. stop: set
+        when it is to end early."""
         try:
-            return _encoded(self._execute(data)), 0
+            return _encoded(self._execute(data, stop)), 0
         except HcfsError as error:
             name = errno.errorcode.get(error.errno, str(error.errno))
             return _encoded({"error": str(error), "errno": name}), error.errno
@@ -142,8 +195,9 @@ class Control:
             what = f"a bug in hcfs ended the command ({type(error).__name__}): the daemon's log has the details"
             return _encoded({"error": what, "errno": "EIO"}), errno.EIO
 
-    def _execute(self, data: bytes) -> Answer:
+    def _execute(self, data: bytes, stop: threading.Event | None) -> Answer:
         words = _parsed(data)
+        words.flag("later")
         name, identity = words.text("command"), words.optional_text("id")
         if name == "stop":
             words.end()
@@ -155,7 +209,7 @@ class Control:
             raise CallError(errno.ESHUTDOWN, "the mount ends, so nothing is begun")
         if not self._room.acquire(blocking=False):
             raise CallError(errno.EBUSY, f"{AT_ONCE} commands are running already; try again when one of them is done")
-        command = Command(words, self._mount_ends)
+        command = Command(words, self._mount_ends, stop)
         try:
             self._begin(identity, command)
             try:

@@ -250,6 +250,7 @@ def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], No
             notifier.is_slow = lambda parent: filesystem.origin_of(parent) is not None
         scrubbing = Scrubbing(filesystem)
         filesystem.control = control = Control(Administration(filesystem, scrubbing).commands())
+        stack.callback(control.close)
         report = Report(
             filesystem, device, pool, options, source=source, directory=path, scrubbing=scrubbing, discards=discards
         )

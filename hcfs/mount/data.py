@@ -123,6 +123,8 @@ class Data(Opening):
         elif isinstance(handle, VersionHandle):
             with self.lock:
                 self._let_go(handle.version, writer=handle.writable, used=handle.used)
+        elif isinstance(handle, ControlHandle):
+            handle.close()
         elif isinstance(handle, LockHandle):
             self._release_lock(handle.lock_file)
         elif isinstance(handle, DirectoryHandle) and handle.pin is not None:

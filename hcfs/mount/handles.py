@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from hcfs.mount.answers import CallError
-from hcfs.mount.control import Control
+from hcfs.mount.control import Control, Later
 from hcfs.mount.lockfiles import LockFile
 from hcfs.mount.object_handle import ObjectHandle
 from hcfs.mount.streaming import Stream
@@ -63,25 +63,40 @@ class ControlHandle:
     """The control file, opened by an administrator: what is written is a command, what is read its answer. Offsets
     don't count, so that a shell's `exec 3<>` and `cat <&3` do."""
 
-    __slots__ = ("_answer", "_control")
+    __slots__ = ("_answer", "_control", "_later")
 
     def __init__(self, control: Control) -> None:
         self._control = control
         self._answer = b""
+        self._later: Later | None = None
 
     def write(self, command: bytes) -> int:
-        """Run a command, and keep its answer in place of what is left of the last one's. Blocks. Raises CallError with
-        the command's errno, when the answer says why."""
+        """Run a command, or begin it, and keep its answer in place of what is left of the last one's. Blocks. Raises
+        CallError with the command's errno, when the answer says why; EBUSY while one that was begun isn't done."""
+        if self._later is not None and self._later.answer is None:
+            raise CallError(errno.EBUSY)
         self._answer = b""
-        self._answer, code = self._control.execute(command)
-        if code:
-            raise CallError(code)
+        self._later = self._control.begin(command)
+        if self._later is None:
+            self._answer, code = self._control.execute(command)
+            if code:
+                raise CallError(code)
         return len(command)
 
     def read(self, length: int) -> bytes:
-        """What comes next of the answer; nothing at its end."""
+        """What comes next of the answer; nothing at its end. EAGAIN while the command isn't done."""
+        if self._later is not None:
+            answer = self._later.answer
+            if answer is None:
+                raise CallError(errno.EAGAIN)
+            self._answer, self._later = answer, None
         part, self._answer = self._answer[:length], self._answer[length:]
         return part
+
+    def close(self) -> None:
+        """A command whose answer nobody can read any more is to end early."""
+        if self._later is not None:
+            self._later.stop()
 
 
 class NameListing(Protocol):

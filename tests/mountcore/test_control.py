@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from mountcore.kernel import Process, Rig, errno_of
+from mountcore.kernel import Process, Rig, errno_of, eventually
 
 from hcfs.device import BufferPool
 from hcfs.errors import HcfsError
 from hcfs.mount.administration import Administration
 from hcfs.mount.answers import Caller
 from hcfs.mount.control import AT_ONCE, COMMAND_MAX, Answer, Command, Control
+from hcfs.mount.handles import ControlHandle
 from hcfs.mount.options import MountOptions
 from hcfs.mount.scrubbing import Scrubbing
 from hcfs.mount.status import Report
@@ -119,6 +120,37 @@ def test_a_command_is_stopped_by_its_id(desk: Desk) -> None:
         threads[0].join(10)
         assert answers == [{"stopped": True}]
         assert desk.ask(command="stop", id="x") == {"stopped": False}
+
+
+def answer_of(handle: ControlHandle) -> dict[str, Any]:
+    eventually(lambda: errno_of(handle.read, 0) == "ok", "its answer")
+    answer = json.loads(handle.read(4096))
+    assert isinstance(answer, dict)
+    return answer
+
+
+def test_a_command_that_is_only_begun(desk: Desk) -> None:
+    """Its write returns; its answer comes to a read when it is done; closing the handle ends it."""
+    handle = ControlHandle(desk.control)
+    for _ in range(2):
+        handle.write(b'{"command": "wait", "later": true, "id": "x"}')
+        assert desk.waiting.acquire(timeout=10)
+        assert errno_of(handle.read, 4096) == "EAGAIN"
+        assert errno_of(handle.write, b'{"command": "echo"}') == "EBUSY"
+        assert desk.ask(command="stop", id="x") == {"stopped": True}
+        eventually(lambda: not desk.control.under_way(), "it has ended")
+        assert answer_of(handle) == {"stopped": True}
+        assert handle.read(4096) == b""
+    handle.write(b'{"command": "nothing", "later": true}')
+    assert answer_of(handle)["errno"] == "EINVAL"
+    handle.write(b'{"command": "sleep", "later": true, "id": "y"}')
+    assert desk.waiting.acquire(timeout=10)
+    handle.close()
+    eventually(lambda: not desk.control.under_way(), "it has ended")
+    ControlHandle(desk.control).write(b'{"command": "sleep", "later": true, "id": "z"}')
+    assert desk.waiting.acquire(timeout=10)
+    desk.control.close()
+    assert desk.control.under_way() == []
 
 
 def test_commands_leave_threads_for_others(desk: Desk) -> None:
