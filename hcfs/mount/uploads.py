@@ -14,6 +14,7 @@ from typing import Any
 from hcfs.cache import ANYTHING, DOUBT, ETAG, SYNC, SyncRecord
 from hcfs.errors import HcfsError
 from hcfs.mount.core import Core
+from hcfs.mount.lockfiles import is_lock_name
 from hcfs.mount.namespace_origin import Origin, OriginRegistry
 from hcfs.mount.outgoing import key_of, outgoing_object
 from hcfs.mount.versions import Name
@@ -91,14 +92,16 @@ class Uploads:
                 for doubtful in core.store.names_of(oid):
                     core.store.unlink(*doubtful)
             for oid, value in unsynced:
-                name = next((name for name in core.store.names_of(oid) if self._goes_out(name)), None)
-                if name is None:
-                    core.cache.let_go(oid)  # its users removed it; a staging name is left
+                # Staging patterns may have changed since: what was published under a name that went out still goes.
+                name = next((name for name in core.store.names_of(oid) if not is_lock_name(name[1])), None)
+                if name is not None:
+                    self.add(oid, name, SyncRecord.decode(value))
                     continue
-                self.add(oid, name, SyncRecord.decode(value))
-
-    def _goes_out(self, name: Name) -> bool:
-        return not self._core.is_staging_name(*name)
+                core.cache.let_go(oid)  # it stays here: the mark means nothing
+                try:
+                    core.store.replace_xattrs(oid, {SYNC: None})
+                except HcfsError as error:
+                    log.info("object %d keeps a mark of an upload that it isn't to have: %s", oid, error)
 
     def add(self, oid: int, name: Name, record: SyncRecord) -> None:
         """A file was published that its origin doesn't have; what its name led to before is gone. The core's lock is

@@ -1,4 +1,4 @@
-"""Write-through: a close, a rename or a link returns when the origin has the file, or fails and publishes nothing."""
+"""Write-through: a close or a rename returns when the origin has the file, or fails and publishes nothing."""
 
 from __future__ import annotations
 

@@ -252,11 +252,13 @@ class WrittenFiles(WriteThrough):
         """As Names.unlink; Blocking where the origin has the file, which is removed there first: EIO, and nothing
         removed, when that fails."""
         origin = self.writable_origin(parent)
-        if origin is None or not self.goes_out(parent, name):
+        if origin is None:
             return super().unlink(parent, name, caller)
         self.check_name(name)
         with self.lock, self.store.lock:
             unsynced = self.uploads.at((parent, name))
+            if unsynced is None and not self.goes_out(parent, name):
+                return super().unlink(parent, name, caller)
             oid = self.store.lookup(parent, name)
             known = origin.get(parent, name) is not None or self.uploads.is_busy((parent, name))
             sent = (unsynced is None and oid is not None) or (unsynced is not None and unsynced.record.base != ABSENT)
@@ -377,42 +379,15 @@ class WrittenFiles(WriteThrough):
             mark(version.staged, SyncRecord(UNKNOWN))
 
     def link(self, ino: int, parent: int, name: bytes, caller: Caller) -> Entry | Blocking[Entry]:
-        """As Names.link, for a version that waits under a staging name. EPERM for what is published: an origin has no
-        second names."""
-        version = self.versions.get(ino)
+        """EPERM where files go to an origin, which has no second names: with one that stays here, what becomes of the
+        other at the origin would leave the file's state false."""
         origin = self.writable_origin(parent)
         if origin is None:
             return super().link(ino, parent, name, caller)
+        version = self.versions.get(ino)
         if self.origin_of(ino if version is None else version.staged.namespace) is not origin:
             raise CallError(errno.EXDEV)
-        self.check_name(name)
-        with self.lock:
-            if version is None or version.fate is Fate.PUBLISHED or not version.modified or not version.staging:
-                raise CallError(errno.EPERM)
-            outgoing = self.goes_out(parent, name)
-            if outgoing:
-                key_of(self.store, parent, name)
-                if origin.get(parent, name) is not None:
-                    raise CallError(errno.EEXIST)
-            waits = origin.writes_through and outgoing and version.flushed and not version.failed
-
-        def linked() -> Entry:
-            return finish(super(WrittenFiles, self).link(ino, parent, name, caller))
-
-        if not waits:
-            return linked()
-        return Blocking(lambda: self._send_and_link(origin, version, parent, name, linked), origin=True)
-
-    def _send_and_link(
-        self, origin: Origin, version: Version, parent: int, name: bytes, linked: Callable[[], Entry]
-    ) -> Entry:
-        made: list[Entry] = []
-
-        def publish() -> None:
-            made.append(linked())
-
-        self._send_and(origin, version, parent, name, publish)
-        return made[0]
+        raise CallError(errno.EPERM)
 
     # --- administrators ----------------------------------------------------------------------------------------------
 

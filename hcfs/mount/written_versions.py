@@ -78,9 +78,12 @@ class WrittenVersions(RemoteFiles):
         return base
 
     def _publish(self, version: Version, parent: int, name: bytes, *, replace: bool = True) -> None:
-        """As Publishing._publish; dirty, or clean where the origin has this very content under this name."""
+        """As Publishing._publish; dirty, or clean where the origin has this very content under this name. Local-only
+        under a name that stays here."""
         origin = self.writable_origin(parent)
         if origin is None or not self.goes_out(parent, name):
+            if origin is not None:
+                unmark(version.staged, SYNC, ETAG, DOUBT)  # of the staging name, or of a view's base
             super()._publish(version, parent, name, replace=replace)
             return
         assert self.origins is not None

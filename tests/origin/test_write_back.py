@@ -78,22 +78,6 @@ def test_a_files_life(shared_mounts: Callable[[str], Mount], s3: S3, front_end: 
     assert mount.status()["dirty_bytes"] == 0
 
 
-def test_staging_and_lock_names_stay_here(shared: Mount, s3: S3) -> None:
-    there, prefix = back(shared, s3)
-    store(there / "a.tmp", b"a")
-    store(there / "b.tmp", b"b")
-    store(there / "x.lock", b"locked")
-    assert state(there / "x.lock") == "local-only"
-    os.rename(there / "a.tmp", there / "a")
-    os.link(there / "b.tmp", there / "b")
-    os.unlink(there / "b.tmp")
-    sync(shared, there, "--wait")
-    assert s3.keys(prefix) == ["a", "b"]
-    assert {asked.path.rpartition("/")[2] for asked in s3.sent(prefix)} == {"a", "b"}
-    os.unlink(there / "x.lock")
-    assert {asked.path.rpartition("/")[2] for asked in s3.sent(prefix)} == {"a", "b"}
-
-
 def test_what_an_origin_cannot_have(shared: Mount, s3: S3) -> None:
     there, prefix = back(shared, s3, {"remote": b"remote"})
     kv = shared.ns("kv-names")
