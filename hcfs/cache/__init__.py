@@ -3,7 +3,7 @@
 from hcfs.cache.cache import Cache, CacheStatistics
 from hcfs.cache.eviction import EvictedObjects
 from hcfs.cache.namespaces import Namespaces
-from hcfs.cache.options import OPTIONS, NamespaceOptions
+from hcfs.cache.options import OPTIONS, ORIGIN, NamespaceOptions
 from hcfs.cache.unsynced import ABSENT, ANYTHING, DOUBT, ETAG, SYNC, SyncRecord
 from hcfs.cache.usage import NamespaceUsage
 from hcfs.cache.victims import Kept
@@ -14,6 +14,7 @@ __all__ = [
     "DOUBT",
     "ETAG",
     "OPTIONS",
+    "ORIGIN",
     "SYNC",
     "Cache",
     "CacheStatistics",

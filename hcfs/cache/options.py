@@ -16,6 +16,8 @@ from hcfs.errors import UsageError
 PREFIX = b"hcfs."
 """An option is kept as the extended attribute PREFIX + its name, its value as text."""
 
+ORIGIN = PREFIX + b"origin"
+
 QUOTA_MAX = (1 << 63) - 1
 """Bytes: more than any device has."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from hcfs.cache.candidates import Candidates
 from hcfs.cache.index import Index, Victim
-from hcfs.cache.segments import SEGMENTS
+from hcfs.cache.segments import KEPT, SEGMENTS
 from hcfs.cache.usage import Owner
 from hcfs.errors import HcfsError
 from hcfs.store import BLOCK, Quarantined, Store
@@ -43,8 +43,11 @@ class Freed:
 
 @dataclass(slots=True)
 class Kept:
-    """Objects of a namespace that eviction passes over, each counted once, and whole blocks that they occupy. What must
-    not be lost is in no list of eviction's, so it isn't counted here."""
+    """Objects of a namespace that eviction passes over, each counted once, and whole blocks that they occupy."""
+
+    unsynced_objects: int = 0
+    unsynced_bytes: int = 0
+    """Not at the origin yet, open or not: nothing evicts them."""
 
     pinned_objects: int = 0
     pinned_bytes: int = 0
@@ -129,14 +132,17 @@ class Victims:
         return False
 
     def _in_pieces(
-        self, groups: Sequence[int] | None, accepts: Callable[[int], bool] | None = None
+        self,
+        groups: Sequence[int] | None,
+        accepts: Callable[[int], bool] | None = None,
+        segments: Sequence[int] = SEGMENTS,
     ) -> Iterator[list[tuple[int, int, bool]]]:
-        """Every object of some groups that could ever be evicted: id, blocks, and whether a lookup protects it. The
-        lock is held for a piece at a time, and not while the caller looks at it."""
+        """Every object of some groups that could ever be evicted, or of these segments: id, blocks, and whether a
+        lookup protects it. The lock is held for a piece at a time, and not while the caller looks at it."""
         index, recency = self._index, self._index.segments.recency
         with index.lock:
             now = index.grace.now()
-            walks = [recency.walk(name) for name in index.segments.lists(groups, SEGMENTS)]
+            walks = [recency.walk(name) for name in index.segments.lists(groups, segments)]
         for walk in walks:
             met = True
             while met:
@@ -163,6 +169,9 @@ class Victims:
     def kept(self, namespace: int) -> Kept:
         """What of a namespace is still there, and why. Memory only; a walk of the whole namespace, in pieces."""
         kept = Kept()
+        for piece in self._in_pieces([namespace & SLOT_MASK], segments=(KEPT,)):
+            kept.unsynced_objects += len(piece)
+            kept.unsynced_bytes += sum(blocks for _, blocks, _ in piece) * BLOCK
         for piece in self._in_pieces([namespace & SLOT_MASK]):
             for oid, blocks, protected in piece:
                 size = blocks * BLOCK

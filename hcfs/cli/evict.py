@@ -13,6 +13,7 @@ from hcfs.errors import UsageError
 from hcfs.mount.client import Interrupted, administer, namespace_directory
 
 _REASONS = {
+    "unsynced": "not at the origin yet; see 'hcfs sync'",
     "pinned": "open, or mapped",
     "protected": "looked up within lookup_grace",
     "other": "came or were used meanwhile, or are empty",

@@ -21,22 +21,24 @@ def command(target: str, as_json: bool) -> None:
     """Show the store on TARGET, a device, an image, UUID=... or LABEL=..., mounted or not."""
     with open_target(target) as device:
         superblock = read_superblock(device)
-        document: dict[str, Any] = {
-            **describe(device.name, device.geometry),
-            "in_use": mounted_or_held(device.name),
-            "uuid": str(superblock.uuid),
-            "label": superblock.label,
-            "format_version": superblock.format_version,
-            "compat": superblock.compat,
-            "ro_compat": superblock.ro_compat,
-            "incompat": superblock.incompat,
-            "created": dt.datetime.fromtimestamp(superblock.created_ns / 1e9, dt.UTC).isoformat(),
-            "granule_bytes": superblock.granule,
-            "usable_bytes": superblock.data_blocks * BLOCK,
-            "metadata_bytes": 2 * superblock.region_blocks * BLOCK,
-            "metadata_limit_bytes": superblock.metadata_limit,
-            "max_objects": superblock.max_objects,
-        }
+        name, described = device.name, describe(device.name, device.geometry)
+    # Once it is closed here: nobody asks about the process that asks.
+    document: dict[str, Any] = {
+        **described,
+        "in_use": mounted_or_held(name),
+        "uuid": str(superblock.uuid),
+        "label": superblock.label,
+        "format_version": superblock.format_version,
+        "compat": superblock.compat,
+        "ro_compat": superblock.ro_compat,
+        "incompat": superblock.incompat,
+        "created": dt.datetime.fromtimestamp(superblock.created_ns / 1e9, dt.UTC).isoformat(),
+        "granule_bytes": superblock.granule,
+        "usable_bytes": superblock.data_blocks * BLOCK,
+        "metadata_bytes": 2 * superblock.region_blocks * BLOCK,
+        "metadata_limit_bytes": superblock.metadata_limit,
+        "max_objects": superblock.max_objects,
+    }
     if as_json:
         print_json(document)
         return

@@ -50,6 +50,7 @@ def command(
       low_watermark=90%     ... down to this
       discard=off           batch: tell the device of freed blocks
       data_plane=auto       on, off: threads or pyfuse3 serve the hot requests
+      upload_attempts=12    failures in a row after which an upload is given up
       memory=256M, log=FILE as --memory and --log
     """
     from hcfs.mount.daemon import mount  # brings pyfuse3 and trio along

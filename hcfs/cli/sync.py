@@ -9,6 +9,7 @@ import click
 
 from hcfs.cli.arguments import json_option, mount_argument, namespace_argument
 from hcfs.cli.output import human_size, print_json, print_table, warn
+from hcfs.errors import UsageError
 from hcfs.mount.client import Interrupted, administer, namespace_directory
 
 
@@ -32,16 +33,15 @@ def command(
     """Tell which files of NAMESPACE, on the file system mounted at DIR, its origin doesn't have, and why.
 
     Such files stay on the device until it has them. PATH is below the namespace, as it is listed; --overwrite and
-    --discard may be given several times. What is discarded is then what the origin has, if it has anything. Exit code
-    1 while the upload of some file has failed.
+    --discard may be given several times, and nothing is done if one of the paths is wrong. What is discarded is then
+    what the origin has, if it has anything. Exit code 1 while the upload of some file has failed.
     """
+    both = sorted(set(discard) & set(overwrite))
+    if both:
+        raise UsageError(f"{both[0]} can't be dropped and uploaded: give it to one of --discard and --overwrite")
     namespace_directory(directory, namespace)
-    discarded = []
-    for path in discard:
-        administer(directory, "sync", namespace=namespace, discard=path)
-        discarded.append(path)
-    for path in overwrite:
-        administer(directory, "sync", namespace=namespace, overwrite=path)
+    discarded = list(dict.fromkeys(discard))
+    _resolve(directory, namespace, discarded, list(dict.fromkeys(overwrite)))
     try:
         answer = administer(directory, "sync", namespace=namespace, retry=retry, wait=wait)
     except Interrupted as interrupted:
@@ -49,6 +49,25 @@ def command(
         raise
     _report({**answer, "discarded": discarded}, as_json)
     return 1 if answer["sync_failed"] else 0
+
+
+def _resolve(directory: str, namespace: str, discard: list[str], overwrite: list[str]) -> None:
+    """All of them or, where one path is wrong, none; what was done before another error is said on stderr."""
+    if len(discard) + len(overwrite) > 1:
+        for path in discard + overwrite:
+            administer(directory, "sync", namespace=namespace, check=path)
+    done: list[str] = []
+    try:
+        for path in discard:
+            administer(directory, "sync", namespace=namespace, discard=path)
+            done.append(f"--discard {path}")
+        for path in overwrite:
+            administer(directory, "sync", namespace=namespace, overwrite=path)
+            done.append(f"--overwrite {path}")
+    except BaseException:
+        if done:
+            warn(f"Done before the error: {', '.join(done)}")
+        raise
 
 
 def _report(answer: Mapping[str, Any], as_json: bool) -> None:

@@ -132,5 +132,8 @@ def _print_line(document: Document) -> None:
         if document.get(f"{name}_bytes")
     ]
     words += [f"{name} {len(document[name])}" for name in ("fetches", "uploads") if document[name]]
+    given_up = sum(usage.get("failed_objects", 0) for usage in document["namespaces"].values())
+    if given_up:
+        words.append(f"uploads given up {given_up}")
     click.echo(printable("  ".join(words)))
     sys.stdout.flush()

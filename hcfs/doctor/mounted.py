@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from hcfs.doctor.trial import data_plane
 from hcfs.errors import HcfsError
 from hcfs.mount.client import NotAllowed, mount_at, read_file, read_status, resolved
 from hcfs.mount.mountpoint import condition_of
+from hcfs.mount.syncing import is_conflict
 
 Status = dict[str, Any]
 
@@ -128,15 +131,35 @@ def _clients(status: Status) -> Findings:
 
 
 def _origins(status: Status) -> Findings:
+    yield from _library(status)
     for name, origin in status.get("origins", {}).items():
-        if origin.get("last_error"):
+        error = origin.get("last_error")
+        # Of uploads, what counts is what is given up now, and not what has been resolved.
+        if error and not is_conflict(error) and error not in [each["reason"] for each in origin.get("failed", ())]:
             remedy = "check the URL, the credentials in the daemon's environment, and the network"
-            yield warning("origin", f"{name}: {origin['last_error']}", remedy)
+            yield warning("origin", f"{name}: {error}", remedy)
         elif origin.get("listings"):
             yield ok("origin", f"{name}: {origin['url']} was listed")
         if origin.get("failed_objects"):
-            text = f"{name}: {origin['failed_objects']} files were given up, which its origin doesn't have"
-            yield warning("uploads", text, "see 'hcfs sync' for which, why, and how to resolve it")
-    failures = status["counters"].get("upload_failures")
-    if failures:
-        yield warning("uploads", f"{failures} uploads have failed", "see 'origins' in 'hcfs status' for the reason")
+            yield _given_up(status["directory"], name, origin)
+
+
+def _given_up(directory: str, name: str, origin: Status) -> Finding:
+    text = f"{name}: {origin['failed_objects']} files were given up, which its origin doesn't have"
+    first = next(iter(origin.get("failed", ())), None)
+    if first is not None:
+        text += f"; {first['path']}: {first['reason']}"
+    command = f"hcfs sync {shlex.quote(directory)} {shlex.quote(name)}"
+    if any(is_conflict(each["reason"]) for each in origin.get("failed", ())):
+        return warning("uploads", text, f"give '{command} --overwrite PATH' or '--discard PATH' for each")
+    remedy = f"mend what '{command}' tells, then '{command} --retry'; --overwrite or --discard what is to go otherwise"
+    return warning("uploads", text, remedy)
+
+
+def _library(status: Status) -> Findings:
+    """Of the environment that asks, which may not be the daemon's."""
+    needed = [name for name, each in status["namespaces"].items() if each.get("origin")]
+    if needed and find_spec("obstore") is None:
+        text = f"obstore isn't installed in this environment, and {', '.join(needed)} has an origin"
+        extra = "origins"
+        yield warning(f"extra {extra}", text, "run 'pip install hcfs[origins]' in the daemon's environment")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 
+from hcfs.cache import ORIGIN
 from hcfs.mount.answers import CallError
 from hcfs.origin import OriginError, OriginUploader, Outgoing, can_be_key
 from hcfs.store import Pin, SealedPin, Staged, Store
@@ -23,11 +24,12 @@ def key_of(store: Store, parent: int, name: bytes) -> str:
     """The key of a name, below the origin's prefix. CallError: EILSEQ for what isn't UTF-8, EINVAL for what else can't
     be a key."""
     path = (store.path_of(parent) + b"/" + name).partition(b"/")[2]
+    url = store.get_xattr(store.namespace_of(parent), ORIGIN) or b""
     try:
         key = path.decode()
     except UnicodeDecodeError:
         raise CallError(EILSEQ, f"{path!r} isn't UTF-8, as the keys of an origin are") from None
-    if not can_be_key(key):
+    if not can_be_key(key, url.decode()):
         raise CallError(EINVAL, f"{key!r} can't be a key at an origin")
     return key
 

@@ -13,6 +13,7 @@ from hcfs.mount.filesystem import Filesystem
 from hcfs.mount.namespace_origin import Origin
 from hcfs.mount.uploads import SHOWN_MAX
 from hcfs.mount.versions import Name
+from hcfs.origin import CONFLICT
 from hcfs.store import Kind
 
 
@@ -26,13 +27,15 @@ class Syncing:
 
     def command(self, command: Command) -> Answer:
         """Words: namespace; retry, to upload what was given up again; discard, the path of one file to drop from the
-        device; overwrite, that of one to upload whatever the origin has there; wait, until nothing is on its way.
+        device; overwrite, that of one to upload whatever the origin has there; check, that of one for which either
+        could be said, and nothing is done; wait, until nothing is on its way.
 
         Without more than the namespace it only tells. Answers what its origin doesn't have, SHOWN_MAX of them one by
         one."""
         words = command.words
         name, retry, wait = words.text("namespace"), words.flag("retry"), words.flag("wait")
         discard, overwrite = words.optional_text("discard"), words.optional_text("overwrite")
+        check = words.optional_text("check")
         words.end()
         fs, namespace = self._fs, self._namespace(name)
         origin = None if fs.origins is None else fs.origins.of(namespace)
@@ -40,6 +43,10 @@ class Syncing:
             raise UsageError(f"namespace {name!r} has no origin, so nothing of it is ever uploaded")
         uploads = fs.origins.uploads
         answer: dict[str, object] = {}
+        if check is not None:
+            with fs.lock:
+                if uploads.at(self._unsynced(namespace, check)) is None:
+                    raise _not_unsynced(check)
         if discard is not None:
             where = self._unsynced(namespace, discard)
             if not fs.discard(origin, *where):
@@ -84,6 +91,11 @@ class Syncing:
                 raise _not_unsynced(path)
             parent = found
         return parent, parts[-1]
+
+
+def is_conflict(reason: str) -> bool:
+    """Whether an upload was given up since somebody else has written what it was to replace."""
+    return CONFLICT in reason
 
 
 def _not_unsynced(path: str) -> UsageError:

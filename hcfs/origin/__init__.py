@@ -6,9 +6,10 @@ from hcfs.origin.errors import NotAtOrigin, OriginChanged, OriginError, OriginRe
 from hcfs.origin.object_store import ObjectStoreClient
 from hcfs.origin.retrying import Patience
 from hcfs.origin.transfer import transfer
-from hcfs.origin.uploader import OriginUploader, Outgoing, Uploaded, can_be_key
+from hcfs.origin.uploader import CONFLICT, OriginUploader, Outgoing, Uploaded, can_be_key
 
 __all__ = [
+    "CONFLICT",
     "Listed",
     "NotAtOrigin",
     "ObjectStoreClient",

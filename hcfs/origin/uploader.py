@@ -9,8 +9,9 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
-from hcfs.origin.connection import Connection
+from hcfs.origin.connection import Connection, local_directory
 from hcfs.origin.errors import NotAtOrigin, OriginChanged, OriginError, OriginRefused, UploadConflict
 
 SILENCE_S = 60
@@ -30,6 +31,9 @@ after its request has failed, so none is a buffer that is used for something els
 
 KEY_MAX = 1024
 """Bytes, prefix included: S3's."""
+
+CONFLICT = "was written by somebody else since this device knew it"
+"""What every UploadConflict says."""
 
 _TOKEN = "hcfs"  # noqa: S105  # not a secret: the name of an object's metadata entry
 
@@ -116,9 +120,7 @@ class OriginUploader:
             raise self._conflict(outgoing) from None
 
     def _conflict(self, outgoing: Outgoing) -> UploadConflict:
-        return UploadConflict(
-            f"{self._connection.where(outgoing.key)} was written by somebody else since this device knew it"
-        )
+        return UploadConflict(f"{self._connection.where(outgoing.key)} {CONFLICT}")
 
     def _ours(self, outgoing: Outgoing) -> Uploaded | str:
         """The origin's content, if it is this very one; else its ETag, if this device wrote it, or "" for nothing.
@@ -245,9 +247,11 @@ class _Held:
             self._uploader._bodies.notify_all()
 
 
-def can_be_key(path: str) -> bool:
-    """Whether a path below a namespace can be an object's key: what obstore and S3 both take. Asks nobody."""
-    if not 0 < len(path.encode()) <= KEY_MAX:
+def can_be_key(path: str, url: str) -> bool:
+    """Whether a path below a namespace can be an object's key below the prefix of an origin: what obstore and S3 both
+    take. Asks nobody."""
+    prefix = "" if local_directory(url) is not None else unquote(urlsplit(url).path).strip("/")
+    if not path or len(f"{prefix}/{path}".lstrip("/").encode()) > KEY_MAX:
         return False
     return all(
         part not in ("", ".", "..") and not any(ord(character) < 32 or ord(character) == 127 for character in part)

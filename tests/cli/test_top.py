@@ -19,6 +19,7 @@ from harness.mounts import Mount
 from harness.terminal import Terminal
 from rich.console import Console
 
+from hcfs.cli import top
 from hcfs.cli.top_interval import interval
 from hcfs.cli.top_picture import picture
 
@@ -206,6 +207,13 @@ def test_what_is_wrong_is_seen_at_any_width(shared_mount: Mount) -> None:
             assert "bucket/\\x1b[31m is gone" in out.getvalue()
         if width >= 120:
             assert "write-back, 2 failed" in out.getvalue()
+
+
+def test_what_was_given_up_is_in_a_plain_line(shared_mount: Mount, capsys: pytest.CaptureFixture[str]) -> None:
+    top._print_line(interval(None, bad_status(shared_mount), 1.0))
+    assert "  uploads given up 2" in capsys.readouterr().out
+    top._print_line(interval(None, shared_mount.status(), 1.0))
+    assert "given up" not in capsys.readouterr().out
 
 
 def test_an_older_or_newer_daemons_status_is_shown() -> None:

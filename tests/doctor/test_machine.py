@@ -141,6 +141,7 @@ def test_packages_of_this_environment() -> None:
     found: list[Finding] = list(packages.packages())
     assert verdicts(found) == ["ok"] * len(found)
     assert "pyfuse3 " in found[0].detail
+    assert [each.check for each in found[1:]] == ["extra origins", "extra weights"]
 
 
 @pytest.mark.parametrize(

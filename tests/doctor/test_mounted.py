@@ -18,7 +18,9 @@ from mount.damage import flip
 
 from hcfs.device import BLOCK
 from hcfs.doctor import medium, mounted
+from hcfs.doctor.finding import Finding
 from hcfs.mount.client import connection_of
+from hcfs.origin import CONFLICT
 
 
 def checked(mount: Mount, *, code: int = 0) -> dict[str, dict[str, Any]]:
@@ -99,6 +101,7 @@ STATES: list[tuple[dict[str, Any], str, str]] = [
     ({"origins": {"w": {"url": "s3://b/p", "last_error": "gone", "listings": 1}}}, "origin", "warning"),
     ({"origins": {"w": {"url": "s3://b/p", "last_error": None, "listings": 1}}}, "origin", "ok"),
     ({"origins": {"w": {"url": "s3://b/p", "last_error": None, "failed_objects": 2}}}, "uploads", "warning"),
+    ({"origins": {"w": {"url": "s3://b/p", "last_error": CONFLICT, "listings": 1}}}, "origin", "ok"),
     ({"device": "/absent/device"}, "device", "warning"),
 ]
 
@@ -109,6 +112,30 @@ def test_what_a_status_may_say(shared_mount: Mount, changes: dict[str, Any], che
     assert found[check].verdict == verdict
     assert (found[check].remedy is None) == (verdict == "ok")
     assert ("uploads" in found) is (check == "uploads")
+
+
+def test_uploads_that_were_given_up(shared_mount: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
+    status = shared_mount.status()
+    status["counters"] = {**status["counters"], "upload_failures": 3}
+    origin: dict[str, Any] = {"url": "s3://b/p", "listings": 1, "last_error": f"s3://b/p/c {CONFLICT}"}
+    status["origins"] = {"w": origin}
+    status["namespaces"] = {"w": {"origin": "s3://b/p"}}
+
+    def found() -> dict[str, Finding]:
+        return {each.check: each for each in mounted._origins(status)}
+
+    assert set(found()) == {"origin"}  # all is resolved
+    origin |= {"failed_objects": 1, "failed": [{"path": "c", "reason": f"s3://b/p/c {CONFLICT}"}]}
+    remedy = f"'hcfs sync {shared_mount.dir} w --overwrite PATH' or '--discard PATH'"
+    assert remedy in (found()["uploads"].remedy or "")
+    assert found()["origin"].verdict == "ok"
+    origin |= {"last_error": "AccessDenied", "failed": [{"path": "c", "reason": "AccessDenied"}]}
+    assert "--retry" in (found()["uploads"].remedy or "")
+    assert found()["origin"].verdict == "ok"
+    monkeypatch.setattr(mounted, "find_spec", lambda name: None)
+    assert found()["extra origins"].verdict == "warning"
+    status["namespaces"] = {"kv": {}}
+    assert "extra origins" not in found()
 
 
 def test_a_partition_between_blocks(make_loop: Callable[..., Path]) -> None:

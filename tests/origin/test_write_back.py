@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -18,6 +19,8 @@ from harness.s3 import S3, Asked, Fault
 from mount.actors import drop_pages, errno_of, eventually, load, load_direct, put, store
 from mount.damage import flip
 from origin.clients import WARNINGS, content, evict_all, is_clean, namespace, origin_status, state, sync
+
+from hcfs.origin import can_be_key
 
 FRONT_ENDS = ("data_plane=on", "data_plane=off")
 BACK = {"write_policy": "write-back"}
@@ -290,6 +293,9 @@ def test_a_listing_drops_nothing_that_is_dirty(shared: Mount, s3: S3) -> None:
         assert load(there / name) == f"mine {name}".encode()
         assert state(there / name) in ("dirty", "uploading")
     assert errno_of(load, there / "more") == "EIO"
+    # Nothing can be said of other names: neither are they made, nor is a directory listed.
+    assert errno_of(store, there / "unknown", b"") == errno_of(os.listdir, there) == "EIO"
+    store(there / "new", b"mine new")
     s3.fresh()
     answer = sync(shared, there, "--wait")
     assert [(each["path"], each["state"]) for each in answer["objects"]] == [("both", "sync-failed")]
@@ -341,6 +347,38 @@ def test_somebody_else_wrote_it(shared: Mount, s3: S3) -> None:
         b"mine new",
     )
     assert hcfs("sync", shared.dir, there.name, "--discard", "b", check=False).returncode == 2
+
+
+def test_a_wrong_path_undoes_nothing_because_nothing_was_done(shared: Mount, s3: S3) -> None:
+    there, prefix = back(shared, s3)
+    s3.faults = writes_only(Fault(status=403))
+    for name in ("c", "g"):
+        put(there / name, b"mine")
+        eventually(lambda name=name: state(there / name) == "sync-failed", "it is given up")  # type: ignore[misc]
+    for words in (["--overwrite", "c1", "--discard", "g"], ["--overwrite", "g", "--discard", "g"]):
+        assert hcfs("sync", shared.dir, there.name, *words, check=False).returncode == 2
+    assert load(there / "g") == b"mine"
+    # Eviction tells what stays.
+    evicted = ("evict", shared.dir, there.name, "--all")
+    kept = json.loads(hcfs(*evicted, "--json").stdout)["kept"]
+    assert (kept["unsynced_objects"], kept["unsynced_bytes"], kept["other_objects"]) == (2, 8192, 0)
+    assert "2 objects stay, 8.0 KiB: unsynced (not at the origin yet" in hcfs(*evicted).stdout
+    s3.fresh()
+    answer = sync(shared, there, "--overwrite", "c", "--discard", "g", "--wait")
+    assert (answer["objects"], answer["discarded"], s3.keys(prefix)) == ([], ["g"], ["c"])
+    assert json.loads(hcfs(*evicted, "--json").stdout)["kept"]["unsynced_objects"] == 0
+
+
+def test_a_key_has_its_prefix_too(shared: Mount, s3: S3) -> None:
+    there, prefix = back(shared, s3)
+    longest = 1024 - len(prefix) - 1
+    assert errno_of(store, there / ("x" * (longest + 1)), b"x") == "EINVAL"
+    store(there / ("x" * longest), b"x")
+    assert sync(shared, there, "--wait")["objects"] == []
+    assert can_be_key("x" * 1024, "file:///directory")
+    assert can_be_key("x" * 1024, "s3://bucket")
+    assert not can_be_key("x" * 1021, "s3://bucket/a%20b/")
+    assert can_be_key("x" * 1020, "s3://bucket/a%20b/")
 
 
 def test_damaged_bytes_are_not_uploaded(make_mount: Callable[..., Mount], s3: S3) -> None:
