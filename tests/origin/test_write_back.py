@@ -187,6 +187,8 @@ def test_dirty_files_are_never_evicted(make_mount: Callable[..., Mount], s3: S3,
     )
     assert hcfs("ns", "set", mount.dir, there.name, "--origin", "none", check=False).returncode == 1
     assert "--discard" in hcfs("ns", "rm", mount.dir, there.name, "--force", check=False).stderr
+    os.fsync(fd := os.open(there, os.O_RDONLY))  # a failure is durable as any other change is
+    os.close(fd)
     mount.kill(signal.SIGKILL)
     mount.mount()
     assert {each["state"] for each in sync(mount, there)["objects"]} == {"sync-failed"}
