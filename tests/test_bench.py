@@ -139,6 +139,16 @@ def test_levers_are_candidates(environment: dict[str, str]) -> None:
     assert "there are small-pages and read-ahead=KIB" in complaint
 
 
+def test_what_the_kernel_has_costs_the_daemon_nothing(environment: dict[str, str]) -> None:
+    """Buffered: the loads read what the stores have left in the page cache."""
+    words = ["--quick", "--json", "--modes", "buffered", "--candidates", "hcfs"]
+    with start("l2", *words, env=environment) as tool:
+        said, complaint = tool.communicate(timeout=150)
+    assert tool.returncode == 0, complaint
+    (case,) = json.loads(said)["cases"]
+    assert set(case["measures"]["load MiB/s"]) == {"ext4", "hcfs"}
+
+
 def test_for_people(environment: dict[str, str]) -> None:
     """With one round it says that nothing is known yet."""
     with start("commit", "--quick", "--backing", "disk", env=environment) as tool:

@@ -33,8 +33,11 @@ class Spent:
     requests: Mapping[str, int]
 
     def costs(self, prefix: str, objects: int) -> dict[str, float]:
-        """Costs of moving so many large objects, by name with unit. Counters that the daemon lacks are left out."""
+        """Costs of moving so many large objects, by name with unit. Counters that the daemon lacks are left out; so is
+        all of it where nothing came to the daemon, as when the kernel had it in its cache."""
         moved = (self.read + self.written) / MIB
+        if not moved:
+            return {}
         found = {f"{prefix} CPU ms/MiB": self.cpu_s * 1000 / moved}
         if self.requests:
             found[f"{prefix} READ+WRITE/MiB"] = self._data / moved
