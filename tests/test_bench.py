@@ -125,12 +125,18 @@ def add_what_is_installed(words: list[str]) -> set[str]:
     return found
 
 
-def test_levers_are_candidates(environment: dict[str, str]) -> None:
-    words = ["--quick", "--json", "--size", "4M", "--levers", "small-pages,read-ahead=128"]
-    with start("reads", *words, env=environment) as tool:
+def only_case(environment: dict[str, str], command: str, *words: str) -> dict[str, Any]:
+    """The result of a quick run that has one case."""
+    with start(command, "--quick", "--json", *words, env=environment) as tool:
         said, complaint = tool.communicate(timeout=150)
     assert tool.returncode == 0, complaint
     (case,) = json.loads(said)["cases"]
+    assert isinstance(case, dict)
+    return case
+
+
+def test_levers_are_candidates(environment: dict[str, str]) -> None:
+    case = only_case(environment, "reads", "--size", "4M", "--levers", "small-pages,read-ahead=128")
     candidates = {"ext4", "hcfs", "hcfs small-pages", "hcfs read-ahead=128"}
     assert {name for entries in case["measures"].values() for name in entries} == candidates
     with start("reads", "--quick", "--levers", "longer", env=environment) as tool:
@@ -141,11 +147,7 @@ def test_levers_are_candidates(environment: dict[str, str]) -> None:
 
 def test_what_the_kernel_has_costs_the_daemon_nothing(environment: dict[str, str]) -> None:
     """Buffered: the loads read what the stores have left in the page cache."""
-    words = ["--quick", "--json", "--modes", "buffered", "--candidates", "hcfs"]
-    with start("l2", *words, env=environment) as tool:
-        said, complaint = tool.communicate(timeout=150)
-    assert tool.returncode == 0, complaint
-    (case,) = json.loads(said)["cases"]
+    case = only_case(environment, "l2", "--modes", "buffered", "--candidates", "hcfs")
     assert set(case["measures"]["load MiB/s"]) == {"ext4", "hcfs"}
 
 

@@ -32,7 +32,7 @@ BUFFER = 1 << 20
 WHOLE_ATTEMPTS = 3
 """Fetches of a whole object that came with wrong bytes."""
 
-NewRemote = Callable[["Origin", int, bytes, Listed, int | None], Remote]
+NewRemote = Callable[[Origin, int, bytes, Listed, int | None], Remote]
 """As Origins.new_remote."""
 
 

@@ -115,19 +115,15 @@ class WriteThrough(WrittenVersions):
 
     def _put(self, origin: Origin, uploader: OriginUploader, outgoing: Outgoing, base: str | None) -> Uploaded:
         patience = Patience(self.uploads.stop, attempts=ATTEMPTS)
-        while True:
-            try:
-                return uploader.put(outgoing, base)
-            except DamagedGranule as error:
-                origin.counts.upload_failures += 1
-                raise CallError(errno.EIO, f"its bytes on the device are damaged: {error}") from None
-            except OriginError as error:
-                try:
-                    patience.after(error)
-                except OriginError:
-                    origin.counts.upload_failures += 1
-                    origin.counts.last_error = str(error)
-                    raise
+        try:
+            return patience.insist(lambda: uploader.put(outgoing, base))
+        except DamagedGranule as error:
+            origin.counts.upload_failures += 1
+            raise CallError(errno.EIO, f"its bytes on the device are damaged: {error}") from None
+        except OriginError as error:
+            origin.counts.upload_failures += 1
+            origin.counts.last_error = str(error)
+            raise
 
     def _require_unchanged(self, version: Version) -> None:
         if not version.flushed or version.fate is not Fate.STAGED:

@@ -294,16 +294,11 @@ class WrittenFiles(WriteThrough):
 
     def _delete(self, origin: Origin, uploader: OriginUploader, key: str) -> None:
         patience = Patience(self.uploads.stop, attempts=ATTEMPTS)
-        while True:
-            try:
-                uploader.delete(key)
-                return
-            except OriginError as error:
-                try:
-                    patience.after(error)
-                except OriginError as final:
-                    origin.counts.last_error = str(final)
-                    raise CallError(errno.EIO, str(final)) from None
+        try:
+            patience.insist(lambda: uploader.delete(key))
+        except OriginError as error:
+            origin.counts.last_error = str(error)
+            raise CallError(errno.EIO, str(error)) from None
 
     def rmdir(self, parent: int, name: bytes) -> None:
         """As Names.rmdir; ENOTEMPTY also for what only the origin has."""

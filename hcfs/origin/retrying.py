@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from hcfs.origin.errors import (
     NotAtOrigin,
@@ -14,6 +16,8 @@ from hcfs.origin.errors import (
     UploadConflict,
     WrongContent,
 )
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -30,6 +34,15 @@ class Patience:
     def gained(self) -> None:
         """Something came: whatever fails next is the first failure again."""
         self.failures = 0
+
+    def insist(self, work: Callable[[], T]) -> T:
+        """Do what an origin may fail, until it succeeds; raises its error where there is to be no further attempt.
+        Blocks."""
+        while True:
+            try:
+                return work()
+            except OriginError as error:
+                self.after(error)
 
     def after(self, error: OriginError) -> None:
         """Wait before the next attempt; raises the error instead where there is to be none."""
