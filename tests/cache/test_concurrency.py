@@ -62,7 +62,7 @@ def test_writers_that_wait_share_one_pass(rig: Rig) -> None:
         assert leave.wait(10)
         commit()
 
-    rig.store.commit = slow_commit  # type: ignore[method-assign]
+    rig.store.commit = slow_commit  # type: ignore[method-assign]  # the test slows it
     threads = [threading.Thread(target=lambda: results.append(rig.cache.make_room(16))) for _ in range(9)]
     threads[0].start()
     assert entered.wait(10)
@@ -87,7 +87,7 @@ def test_a_failed_commit_reaches_everyone_who_waits_for_it_and_names_are_told(ri
     def failing() -> None:
         raise DeviceError("memory", "flush", 0, 0, reason="the test says so")
 
-    rig.device.flush = failing  # type: ignore[method-assign]
+    rig.device.flush = failing  # type: ignore[method-assign]  # the test makes it fail
     errors: list[BaseException] = []
 
     def make_room() -> None:
@@ -162,7 +162,7 @@ def test_a_lookup_of_the_object_that_is_just_being_evicted_waits_for_the_outcome
         assert leave.wait(10)
         return evict(oid)
 
-    rig.store.evict = slow  # type: ignore[method-assign]
+    rig.store.evict = slow  # type: ignore[method-assign]  # the test slows it
     evictor = threading.Thread(target=lambda: rig.cache.evict_namespace(rig.namespace(), 1))
     evictor.start()
     assert entered.wait(10)
