@@ -149,9 +149,8 @@ class Ingests:
     def _run(self, ingest: Ingest) -> None:
         origin = ingest.origin
         error: HcfsError | None = None
-        oid = None
         try:
-            oid = self._fetched(ingest)
+            self._fetch(ingest)
         except HcfsError as failure:
             error = failure
         except Exception:
@@ -160,14 +159,8 @@ class Ingests:
         remote = ingest.remote
         with self._core.lock:
             self._forget(ingest)
-        counts = origin.counts
-        if error is None:
-            assert oid is not None
-            # Protected from eviction as by a lookup: those who wait open it now.
-            self._core.cache.looked_up(oid)
-            counts.ingests += 1
-            counts.ingested_bytes += remote.listed.size
-        elif not self._stop.is_set():
+        if error is not None and not self._stop.is_set():
+            counts = origin.counts
             counts.failures += 1
             counts.last_error = str(error)
             if isinstance(error, (NotAtOrigin, OriginChanged)):
@@ -184,7 +177,7 @@ class Ingests:
         if self._under_way.get(ingest.remote) is ingest:
             del self._under_way[ingest.remote]
 
-    def _fetched(self, ingest: Ingest) -> int:
+    def _fetch(self, ingest: Ingest) -> None:
         self._require_fit(ingest)
         again = Patience(self._stop, attempts=WHOLE_ATTEMPTS)
         while True:
@@ -193,7 +186,8 @@ class Ingests:
             try:
                 self._fill(staged, ingest, stream)
                 staged.seal()
-                return self._publish(staged, ingest, stream)
+                self._publish(staged, ingest, stream)
+                return
             except WrongContent as error:
                 self._abandon(staged, ingest, stream)
                 log.info("%s/%s came with wrong bytes: %s", ingest.origin.url, ingest.remote.listed.key, error)
@@ -254,14 +248,15 @@ class Ingests:
                     raise
 
     def _fill(self, staged: Staged, ingest: Ingest, stream: Stream) -> None:
-        """The object's bytes, in order, in writes that go to the device as they are: a buffer at once, or a granule
-        while somebody reads them."""
+        """The object's bytes, in order, in writes that go to the device as they are: a buffer at once, or where readers
+        may come at any time the granules that are whole."""
         origin, listed = ingest.origin, ingest.remote.listed
         ingest.received = 0
         patience = Patience(self._stop)
         if listed.size:
             store = self._core.store
             granule, buffer = store.superblock.granule, store.pool.acquire(min(BUFFER, listed.size))
+            piecewise = origin.streams(ingest.remote)
             held = written = 0  # bytes in the buffer, and those of them that are on the device
             for chunk in transfer(origin.client, listed, patience, md5=origin.options.origin_check == "etag"):
                 ingest.begin(stream)
@@ -270,7 +265,7 @@ class Ingests:
                     buffer[held : held + count] = chunk[:count]
                     held, chunk = held + count, chunk[count:]
                     full = held == len(buffer)
-                    end = held if full else held - held % granule if stream.readers else written
+                    end = held if full else held - held % granule if piecewise else written
                     if end > written:
                         staged.write(ingest.received, buffer[written:end])
                         ingest.received += end - written
@@ -287,7 +282,7 @@ class Ingests:
             raise WrongContent(f"{listed.key}: {staged.size} bytes came instead of {listed.size}")
         staged.set_attributes(mtime_ns=listed.mtime_ns, atime_ns=listed.mtime_ns)
 
-    def _publish(self, staged: Staged, ingest: Ingest, stream: Stream) -> int:
+    def _publish(self, staged: Staged, ingest: Ingest, stream: Stream) -> None:
         """Under the lock that whoever begins a fetch holds: there is no moment with neither the fetch nor the
         object."""
         core, remote = self._core, ingest.remote
@@ -299,8 +294,10 @@ class Ingests:
                 raise OriginChanged(f"{remote.listed.key} was written here while it was fetched")
             oid = core.store.publish(staged, remote.parent, remote.name)
             core.note_replaced(former, remote.parent, remote.name)
+            ingest.origin.counts.ingests += 1
+            ingest.origin.counts.ingested_bytes += remote.listed.size
             stream.publish(oid)
             self._forget(ingest)
+        core.cache.looked_up(oid)  # protected from eviction as by a lookup: those who wait open it now
         stream.wake_all()
         core.kernel.forget_attributes(remote.ino)
-        return oid

@@ -17,6 +17,9 @@ from hcfs.store import Attributes
 LISTED_S = 10.0
 """Seconds after which an origin is listed again before a name is said to be absent, or a directory is listed."""
 
+STREAMED = 1 << 20
+"""Files up to this size are opened when they are here whole: they come in one write to the device."""
+
 REMOTE_MODE = 0o444
 WRITABLE_MODE = 0o644
 """Of files that came from the origin, which has no modes."""
@@ -69,6 +72,10 @@ class Origin:
     def file_mode(self) -> int:
         """Permissions of files that come from the origin."""
         return REMOTE_MODE if self.uploader is None else WRITABLE_MODE
+
+    def streams(self, remote: Remote) -> bool:
+        """Whether a file is open when its fetch has begun, and not only when it is here."""
+        return self.options.origin_open == "stream" and remote.listed.size > STREAMED
 
     def may_keep(self, core: Core, remote: Remote, former: Attributes | None) -> bool:
         """Whether what was fetched may take its name, which leads to `former` now: not over what was written here

@@ -23,7 +23,7 @@ from hcfs.mount.object_handle import ObjectHandle
 from hcfs.mount.origin_listing import holds
 from hcfs.mount.origin_names import OriginNames
 from hcfs.mount.remote import Remote
-from hcfs.mount.streaming import STREAMED, Stream
+from hcfs.mount.streaming import Stream
 from hcfs.mount.xattrs import OWN, USER
 from hcfs.origin import OriginChanged
 from hcfs.store import ROOT_ID, Attributes, Kind, Pin
@@ -165,7 +165,7 @@ class RemoteFiles(OriginNames):
             if not self.verifies_at_open(found.oid):
                 return Opened(self.handles.add(RemoteHandle(found, remote)))
             found.release()
-        elif _streams(origin, remote):
+        elif origin.streams(remote):
             opened = self._open_stream(found.stream, remote, flags)
             if opened is not None:
                 return opened
@@ -195,7 +195,7 @@ class RemoteFiles(OriginNames):
                 found = self._pin_or_begin(origin, remote)
             if isinstance(found, Ingest):
                 try:
-                    if _streams(origin, remote):
+                    if origin.streams(remote):
                         opened = self._open_stream(found.wait_for_stream(), remote, flags)
                         if opened is not None:
                             return opened
@@ -295,11 +295,6 @@ class RemoteFiles(OriginNames):
     def _origin_url(self, namespace: int, key: bytes) -> bytes:
         url = self.cache.namespaces.options(namespace).origin
         return b"none" if url is None else os.fsencode(url.rstrip("/")) + b"/" + key
-
-
-def _streams(origin: Origin, remote: Remote) -> bool:
-    """Whether a file is open when its fetch has begun, and not only when it is here."""
-    return origin.options.origin_open == "stream" and remote.listed.size > STREAMED
 
 
 class MergedListing:

@@ -23,9 +23,6 @@ from hcfs.store.arrived import read_arrived
 
 log = logging.getLogger(__name__)
 
-STREAMED = 1 << 20
-"""Files up to this size are opened when they are here whole: they come in one write to the device."""
-
 PAGE = mmap.PAGESIZE
 
 REFUSED_KEPT = 1 << 16

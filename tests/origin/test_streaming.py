@@ -317,6 +317,23 @@ def test_the_last_reader_leaves_and_the_fetch_goes_on(shared: Mount, s3: S3) -> 
     assert len(s3.gets(f"{prefix}/model")) == 1
 
 
+def test_what_has_come_is_read_while_the_origin_stalls(shared: Mount, s3: S3) -> None:
+    """Also what came while nobody had the file open."""
+    weights, _ = namespace(shared, s3, {"model": MODEL})
+    hold = threading.Event()
+    s3.faults = lambda asked, number: (
+        None if asked.lists else Fault(hold=hold, hold_at=0 if number else 900_000, slow=0.03)
+    )
+    try:
+        with opened(weights / "model"):
+            pass
+        come(shared, weights, 2 * HERE)
+        with opened(weights / "model") as fd:
+            assert os.pread(fd, 100, HERE) == MODEL[HERE : HERE + 100]
+    finally:
+        hold.set()
+
+
 @pytest.mark.parametrize("option", ["origin_open=whole", "verify=open"])
 def test_whole_is_an_option(shared: Mount, s3: S3, option: str) -> None:
     """The open waits for the check, so that wrong bytes are fetched again before anybody sees them."""
