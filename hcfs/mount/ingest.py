@@ -124,6 +124,7 @@ class Ingests:
             stream = ingest.stream
             if stream is not None:
                 stream.fail()
+                stream.wake_all()
 
     def close(self) -> None:
         """Wait for the threads."""
@@ -214,6 +215,7 @@ class Ingests:
         ingest.begin(None)
         was_opened = stream.fail()
         staged.abandon()
+        stream.wake_all()  # who waited and looks at the status then doesn't find it there any more
         if not was_opened:
             return
         former = ingest.remote

@@ -116,11 +116,11 @@ class Stream:
             pin.release()
 
     def fail(self) -> bool:
-        """Every read is EIO from now on, unless the stream has ended before. Whether anybody has ever opened it."""
+        """Every read is EIO from now on, unless the stream has ended before; `wake_all` tells those who wait. Whether
+        anybody has ever opened it."""
         with self._lock:
             if not self._ended:
                 self._ended = self._failed = True
-        self.wake_all()
         return self._was_opened
 
     def wake_all(self) -> None:

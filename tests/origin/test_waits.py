@@ -98,7 +98,7 @@ def test_half_a_download_is_no_file(make_mount: Callable[..., Mount], s3: S3, ki
         s3.cut()
         assert opening.join() == ["EIO"] * 3
         s3.fresh()
-    # Readers are told of the failure before its bytes are given up: a device that stalls doesn't hold them.
+    # Who read just then was told a moment before.
     eventually(lambda: not origin_status(mount, weights)["ingesting"], "the attempt has been given up")
     assert mount.status()["objects"] == mount.status()["staged_objects"] == 0
     assert mount.status()["used_bytes"] == mount.status()["staged_bytes"] == 0
