@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from hcfs.doctor.finding import Findings, failed, ok, warning
-from hcfs.mount.client import connection_of
+from hcfs.mount.client import connection_of, resolved
 from hcfs.mount.limits import BACKGROUND
 
 
 def background(directory: str) -> Findings:
     """max_background of the mount at a directory."""
-    number = connection_of(directory)
+    number = connection_of(resolved(directory))
     if number is None:
         yield failed("max_background", f"{directory} isn't in the mount table", "mount it again")
         return

@@ -26,15 +26,19 @@ LOOK = 0.5
 
 def mount_at(directory: str) -> MountEntry | None:
     """The hcfs mount at a directory, by the mount table alone: nothing is asked of the mount itself."""
-    path = resolved(directory)
+    return _mounted(resolved(directory))
+
+
+def _mounted(path: str) -> MountEntry | None:
     found = [each for each in mounts() if each.pid is None and each.directory == path]
     # The last one covers the others.
     return found[-1] if found and found[-1].filesystem == FILESYSTEM else None
 
 
 def connection_of(path: str) -> int | None:
-    """Number of the FUSE connection of the hcfs mount at a directory, as under /sys/fs/fuse/connections."""
-    mounted = mount_at(path)
+    """Number of the FUSE connection of the hcfs mount at a path, as under /sys/fs/fuse/connections. path: as `resolved`
+    gives it, so that it need not be looked at: what is just being mounted there may never answer."""
+    mounted = _mounted(path)
     return None if mounted is None else os.minor(mounted.device)
 
 

@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import time
+from typing import NamedTuple
 
 from hcfs.mount.client import connection_of
 from hcfs.mount.process import Process, has_ended, is_running, process_of
@@ -62,6 +63,15 @@ def is_connected(connection: int) -> bool:
     return os.path.exists(f"{_CONNECTIONS}/{connection}")
 
 
+def identity(connection: int) -> int | None:
+    """What tells a connection from those that had its number before, or get it once it is gone: the inode number of its
+    directory, which the kernel's list counts upwards. None where there is no such connection, or no list."""
+    try:
+        return os.stat(f"{_CONNECTIONS}/{connection}").st_ino
+    except OSError:
+        return None
+
+
 def abort(connection: int) -> bool:
     """Make the kernel answer everything that waits for a daemon with an error. False when it can't be done."""
     try:
@@ -73,27 +83,35 @@ def abort(connection: int) -> bool:
     return True
 
 
+class _Served(NamedTuple):
+    """A daemon's connection."""
+
+    connection: int
+    identity: int
+
+
 def _watch(daemon: Process, path: str, wake: signal.Signals) -> None:
     """Return when the daemon has ended, of itself or by what is done about it here."""
-    connection: int | None = None
+    served: _Served | None = None
     while is_running(daemon):
-        connection = connection or connection_of(path)
+        served = served or _served(daemon, path)
         signal.sigtimedwait({wake}, _LOOK)
-    # One that has ended in all its threads has closed its connection: whatever is mounted there now is another's.
+    # One that has ended in all its threads has closed its connection.
     while not has_ended(daemon):
         time.sleep(_ENDING)
-        connection = connection or connection_of(path)
-        if connection is not None and not has_ended(daemon) and _is_its(connection, daemon, path):
-            abort(connection)
+        served = served or _served(daemon, path)
+        if served is not None and not has_ended(daemon) and identity(served.connection) == served.identity:
+            abort(served.connection)
 
 
-def _is_its(connection: int, daemon: Process, path: str) -> bool:
-    """Whether a number is still that of the daemon's connection: once a mount is gone, the kernel gives its number to
-    the next one."""
-    servers = set(servers_of(connection))
-    if servers - {daemon.tgid}:
-        return False
-    return bool(servers) or connection_of(path) == connection
+def _served(daemon: Process, path: str) -> _Served | None:
+    """The connection of what is mounted at a path; None while there is none, and where it is another process's, as far
+    as the kernel tells."""
+    connection = connection_of(path)
+    found = None if connection is None else identity(connection)
+    if connection is None or found is None or set(servers_of(connection)) - {daemon.tgid}:
+        return None
+    return _Served(connection, found)
 
 
 def _leave_session() -> None:

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 
+import pytest
 from harness.mounts import Mount
+from mount.actors import eventually
+
+from hcfs.mount.client import connection_of
+from hcfs.mount.guard import abort, identity
 
 KILLS = 12
 STORE = """
-import os, sys, time
+import os, sys
 directory, own = sys.argv[1:]
+os.chdir(directory)
 number = 0
 try:
     while True:
         number += 1
-        path = f"{directory}/{own}-{number}"
+        path = f"{own}-{number}"
         fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT)
         os.write(fd, bytes(150_000))
         os.close(fd)
@@ -48,3 +58,69 @@ def test_no_daemon_stays_and_no_client_hangs(make_mount: Callable[..., Mount]) -
             for client in clients:
                 client.kill()
         mount.mount()
+
+
+SILENT = """
+import os, sys, threading
+from hcfs.fuse.connection import Connection
+from hcfs.fuse.handshake import shake_hands_with_kernel
+from hcfs.fuse.notices import Notices
+from hcfs.mount.guard import guard_child
+from hcfs.mount.tuning import tune_mount
+daemon = os.fork()
+if daemon:
+    guard_child(sys.argv[1], daemon)
+    os._exit(0)
+notices = Notices()
+notices.connection = connection = Connection.mount(sys.argv[1], {"fsname=silent", "subtype=hcfs"})
+shake_hands_with_kernel(connection, max_background=64, max_readahead=1 << 20)
+tune_mount(sys.argv[1])
+print(os.getpid(), flush=True)
+while connection.receive(bytearray(4096), memoryview(bytearray(1 << 21))):
+    threading.Thread(target=notices.invalidate_entry, args=(1, b"name")).start()
+    print("asked", flush=True)
+"""
+
+
+@pytest.mark.parametrize("detached", [False, True], ids=["mounted", "detached"])
+def test_a_connection_is_ended_whose_dead_daemon_is_stuck(tmp_path: Path, detached: bool) -> None:
+    """A notice waits for the directory that a client's lookup holds, and that waits for the daemon. detached: nothing
+    leads to the mount any more by then, as after `hcfs umount --lazy` or in the midst of an end by SIGTERM."""
+    mounted = tmp_path.resolve() / "mounted"
+    mounted.mkdir()
+    with subprocess.Popen([sys.executable, "-c", SILENT, mounted], stdout=subprocess.PIPE, text=True) as guard:
+        connection = known = None
+        try:
+            assert guard.stdout is not None
+            daemon = int(guard.stdout.readline())
+            connection = connection_of(str(mounted))
+            known = None if connection is None else identity(connection)
+            client = subprocess.Popen([sys.executable, "-c", LOOKS, mounted], stdout=subprocess.PIPE, text=True)
+            assert guard.stdout.readline() == "asked\n"
+            wchan = Path(f"/proc/{daemon}/task")
+            eventually(lambda: any(_is_stuck(task) for task in wchan.iterdir()), "the notice waits")
+            # The guard has looked by now: it does so each half a second.
+            time.sleep(1)
+            if detached:
+                subprocess.run(["umount", "-l", mounted], check=True)
+            os.kill(daemon, signal.SIGKILL)
+            assert client.communicate(timeout=60)[0] == "ECONNABORTED\n"
+            assert guard.wait(60) == 0
+        finally:
+            guard.kill()
+            subprocess.run(["umount", "-l", mounted], check=False, capture_output=True)
+            if connection is not None and identity(connection) == known:
+                abort(connection)
+
+
+LOOKS = """
+import errno, os, sys
+try:
+    os.stat(sys.argv[1] + "/name")
+except OSError as error:
+    print(errno.errorcode[error.errno])
+"""
+
+
+def _is_stuck(task: Path) -> bool:
+    return "fuse_reverse_inval_entry" in (task / "stack").read_text()
