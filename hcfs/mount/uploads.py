@@ -76,6 +76,7 @@ class Uploads:
         self._unsynced: dict[int, Unsynced] = {}
         self._by_name: dict[Name, Unsynced] = {}
         self._busy: set[Name] = set()
+        self._doubted: set[Name] = set()
         self._wanted: Counter[Name] = Counter()
         self._threads: dict[int, ThreadPoolExecutor] = {}
         self._changed = threading.Condition(core.lock)
@@ -175,9 +176,11 @@ class Uploads:
     @contextmanager
     def doubted(self, name: Name) -> Iterator[None]:
         """What a name leads to is replaced or removed at the origin meanwhile. If the origin has it, and the daemon
-        crashes before the device has followed, the next mount drops it. The name is held; blocks for a commit."""
+        crashes before the device has followed, the next mount drops it; so does it with what is published there before
+        `settled`. The name is held; blocks for a commit."""
         core = self._core
         with core.lock, core.store.lock:
+            self._doubted.add(name)
             oid = core.store.lookup(*name)
             clean = oid is not None and core.store.get_xattr(oid, ETAG) is not None
             if oid is not None and clean:
@@ -187,10 +190,22 @@ class Uploads:
         try:
             yield
         except HcfsError:
-            if oid is not None and clean:
-                with suppress(NoSuchObject):  # evicted meanwhile
+            with core.lock, core.store.lock, suppress(HcfsError):  # its directory is gone
+                self._doubted.discard(name)
+                oid = core.store.lookup(*name)  # another one, where its close was before
+                if oid is not None and core.store.get_xattr(oid, DOUBT) is not None:
                     core.store.replace_xattrs(oid, {DOUBT: None})
             raise
+
+    def is_doubted(self, name: Name) -> bool:
+        """Whether what is published under a name just now may be replaced at the origin already. The core's lock is
+        held."""
+        return name in self._doubted
+
+    def settled(self, name: Name) -> None:
+        """The origin has followed, and the device knows: what it has is what is known of it from now on. The core's
+        lock is held."""
+        self._doubted.discard(name)
 
     def in_background(self, namespace: int, work: Callable[[], None]) -> None:
         """Run something that waits for a namespace's origin. The core's lock is held."""
@@ -294,6 +309,7 @@ class Uploads:
     def _release(self, name: Name) -> None:
         with self._changed:
             self._busy.discard(name)
+            self._doubted.discard(name)
             unsynced = self._by_name.get(name)
             if unsynced is not None and not self._is_current(unsynced):
                 self.forget(name)

@@ -102,6 +102,7 @@ class WriteThrough(WrittenVersions):
             origin.counts.uploads += 1
             origin.counts.uploaded_bytes += uploaded.size
             version.uploaded = UploadedVersion((parent, name), changes, uploaded.etag)
+            self.uploads.settled((parent, name))
             older = self.uploads.at((parent, name)) is not None
             if older:
                 # An older content, which mustn't follow this one to the origin.

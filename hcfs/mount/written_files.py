@@ -285,6 +285,7 @@ class WrittenFiles(WriteThrough):
                 self._delete(origin, uploader, key)
             with self.lock:
                 assert self.origins is not None
+                self.uploads.settled((parent, name))
                 self.origins.changed(origin, (parent, name), None)
                 here = self.store.lookup(parent, name) is not None
                 if here or self.visible_version(parent, name, Identity(caller)) is not None:

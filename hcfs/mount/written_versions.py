@@ -94,6 +94,8 @@ class WrittenVersions(RemoteFiles):
             if uploaded is not None and uploaded[:2] == ((parent, name), version.changes):
                 unmark(staged, SYNC, DOUBT)
                 staged.set_xattr(ETAG, uploaded.etag.encode())
+                if self.uploads.is_doubted((parent, name)):
+                    staged.set_xattr(DOUBT, b"")
             else:
                 record = SyncRecord(self.base_of(origin, version, parent, name))
                 mark(version.staged, record)
