@@ -18,7 +18,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from harness.cli import hcfs  # noqa: E402  # found through the line above
 from harness.mounts import Mount  # noqa: E402
-from harness.s3 import S3, Fault, environment  # noqa: E402
+from harness.origin_server import Fault  # noqa: E402
+from harness.s3 import S3  # noqa: E402
 from origin.clients import Together, evict_all, namespace  # noqa: E402
 from origin.readers import WAYS  # noqa: E402
 
@@ -39,7 +40,7 @@ def main() -> int:
     load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(options.load)]
     server = S3()
     try:
-        os.environ.update(environment(server.endpoint))
+        os.environ.update(server.environment())
         with tempfile.TemporaryDirectory() as place:
             return _runs(Path(place), server, options)
     finally:

@@ -18,7 +18,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from harness.cli import hcfs  # noqa: E402  # found through the line above
 from harness.mounts import Mount  # noqa: E402
-from harness.s3 import S3, Fault, environment  # noqa: E402
+from harness.origin_server import Fault  # noqa: E402
+from harness.s3 import S3  # noqa: E402
 from harness.weights import noise, safetensors  # noqa: E402
 from origin.clients import evict_all, namespace  # noqa: E402
 
@@ -41,7 +42,7 @@ def main() -> int:
     model = safetensors({f"model.layers.{n}.w": ("U8", [1 << 20], noise(1 << 20, n)) for n in range(options.tensors)})
     server = S3()
     try:
-        os.environ.update(environment(server.endpoint))
+        os.environ.update(server.environment())
         with tempfile.TemporaryDirectory() as place:
             _measure(Path(place), server, model, options)
     finally:

@@ -1,4 +1,4 @@
-"""Rounds of writers in a namespace with a write policy, over a real S3 server that fails now and then. After each round
+"""Rounds of writers in a namespace with a write policy, over a real server that fails now and then. After each round
 what the mount shows must be what the server has, every file whole, and nothing that was acknowledged lost."""
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tools")]
 
 from harness.cli import hcfs  # noqa: E402  # found through the line above
+from harness.gcs import Gcs  # noqa: E402
 from harness.mounts import Mount  # noqa: E402
-from harness.s3 import S3, Asked, Fault, environment  # noqa: E402
+from harness.origin_server import Asked, Fault, OriginServer  # noqa: E402
+from harness.s3 import S3  # noqa: E402
 from origin.clients import namespace, sync  # noqa: E402
 from uploads_writer import number_of  # noqa: E402
 
@@ -35,10 +37,11 @@ def main() -> int:
     parser.add_argument("--kills", type=float, default=0.4, help="part of the rounds in which the daemon is killed")
     parser.add_argument("--write-policy", default="write-back", choices=("write-back", "write-through"))
     parser.add_argument("--data-plane", default="on", choices=("on", "off"))
+    parser.add_argument("--origin", default="s3", choices=("s3", "gs"), help="kind of the server")
     options = parser.parse_args()
-    server = S3()
+    server = Gcs() if options.origin == "gs" else S3()
     try:
-        os.environ.update(environment(server.endpoint))
+        os.environ.update(server.environment())
         with tempfile.TemporaryDirectory() as place:
             return Rounds(Path(place), server, options).run()
     finally:
@@ -48,7 +51,7 @@ def main() -> int:
 class Rounds:
     """One mount, and the writers of each round."""
 
-    def __init__(self, place: Path, server: S3, options: argparse.Namespace) -> None:
+    def __init__(self, place: Path, server: OriginServer, options: argparse.Namespace) -> None:
         self._place = place
         self._server = server
         self._options = options

@@ -152,7 +152,7 @@ def _origin(value: str) -> str:
         problem = "it has a character that no origin has"
     elif "@" in parts.netloc:
         problem = "credentials aren't part of it: they come from the daemon's environment"
-    elif parts.scheme == "s3":
+    elif parts.scheme in ("s3", "gs"):
         problem = "" if parts.netloc else "it names no bucket"
     elif parts.scheme == "file":
         problem = "" if not parts.netloc and parts.path.startswith("/") else "the directory must be absolute"
@@ -160,7 +160,8 @@ def _origin(value: str) -> str:
         problem = "it is none of those that this version of hcfs reads"
     if problem:
         raise UsageError(
-            f"origin={value} can't be set: {problem}; give s3://BUCKET/PREFIX, file:///DIRECTORY or /DIRECTORY"
+            f"origin={value} can't be set: {problem}; give s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, file:///DIRECTORY "
+            "or /DIRECTORY"
         )
     return value
 

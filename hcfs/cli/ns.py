@@ -38,7 +38,9 @@ def option_words(function: Callable[..., None]) -> Callable[..., None]:
         click.option("--salt-quota", type=QUOTA, help="Most bytes of each LMCache cache salt, or none."),
         click.option("--verify", help="read: check what is read; open: check the whole object before open returns."),
         click.option("--staging-patterns", metavar="PATTERNS", help="Unfinished files, as '*.tmp,*.incomplete'."),
-        click.option("--origin", metavar="URL", help="Where its files come from: s3://BUCKET/PREFIX or /DIR."),
+        click.option(
+            "--origin", metavar="URL", help="Where its files come from: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or /DIR."
+        ),
         click.option("--origin-changes", metavar="WORD", help="immutable, or revalidate=SECONDS."),
         click.option("--origin-check", metavar="WORD", help="What is fetched must agree with: etag or length."),
         click.option("--origin-open", metavar="WORD", help="An open of what is to be fetched: stream or whole."),

@@ -1,4 +1,5 @@
-"""The one way to an origin: obstore's client of S3 and what speaks its protocol, or of a local directory."""
+"""The one way to an origin: obstore's client of S3 and what speaks its protocol, of Google Cloud Storage, or of a local
+directory."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from hcfs.errors import UsageError
 from hcfs.origin.errors import NotAtOrigin, OriginChanged, OriginError, OriginRefused
 
 if TYPE_CHECKING:
-    from obstore.store import LocalStore, S3Store
+    from obstore.store import GCSStore, LocalStore, S3Store
 
 CONNECT_S = 5
 _REASON_MAX = 400
@@ -28,20 +29,23 @@ class Connection:
     The library does no retries of its own, so that one place decides about them."""
 
     def __init__(self, url: str, *, silence_s: int, request_s: int) -> None:
-        """url: `s3://bucket/prefix`, `file:///directory` or an absolute path. silence_s: seconds without a byte of an
-        answer after which a request has failed. request_s: seconds for a whole request. UsageError without the library.
+        """url: `s3://bucket/prefix`, `gs://bucket/prefix`, `file:///directory` or an absolute path. silence_s: seconds
+        without a byte of an answer after which a request has failed. request_s: seconds for a whole request. UsageError
+        without the library.
         """
         if find_spec("obstore") is None:
             raise UsageError(f"{url} needs the library obstore: install hcfs[origins]")
         self.url = url
         self.directory = local_directory(url)
         """The path of an origin that is a directory of this machine."""
+        self.google = urlsplit(url).scheme == "gs"
+        """Whether the origin is Google Cloud Storage."""
         self._silence_s = silence_s
         self._request_s = request_s
-        self._store: S3Store | LocalStore | None = None
+        self._store: S3Store | GCSStore | LocalStore | None = None
         self._lock = threading.Lock()
 
-    def store(self) -> S3Store | LocalStore:
+    def store(self) -> S3Store | GCSStore | LocalStore:
         """The library's client."""
         from obstore.store import LocalStore, from_url
 
@@ -50,18 +54,19 @@ class Connection:
                 if self.directory is not None:
                     self._store = LocalStore(self.directory)
                 else:
+                    allow_http = "GOOGLE_ALLOW_HTTP" if self.google else "AWS_ALLOW_HTTP"
                     opened = from_url(
                         self.url,
                         client_options={
                             # With options of ours, the library doesn't look for this one in the environment.
-                            "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true"),
+                            "allow_http": os.environ.get(allow_http, "").lower() in ("1", "true"),
                             "connect_timeout": f"{CONNECT_S}s",
                             "read_timeout": f"{self._silence_s}s",
                             "timeout": f"{self._request_s}s",
                         },
                         retry_config={"max_retries": 0},
                     )
-                    self._store = opened  # type: ignore[assignment]  # the URL was checked to be S3's
+                    self._store = opened  # type: ignore[assignment]  # the URL was checked to be of S3 or GCS
             return self._store  # type: ignore[return-value]  # the same
 
     def where(self, key: str) -> str:

@@ -36,7 +36,7 @@ class ObjectStoreClient:
             if connection.directory is not None and not os.path.isdir(connection.directory):
                 raise OriginError(f"{connection.url} can't be listed: there is no such directory")
             for page in connection.store().list(chunk_size=1000):
-                yield [_listed(meta) for meta in page]
+                yield [_listed(meta, quoted=connection.directory is None) for meta in page]
 
     def fetch(self, listed: Listed, start: int, end: int) -> Iterator[memoryview]:
         import obstore
@@ -60,6 +60,11 @@ class ObjectStoreClient:
                     raise OriginChanged(f"{connection.where(listed.key)} has changed while it was read")
 
 
-def _listed(meta: Any) -> Listed:
+def _listed(meta: Any, *, quoted: bool) -> Listed:
+    """quoted: an ETag is in quotes, as in the header of a fetch's answer, to be compared with that: some servers list
+    it without them."""
     mtime_ns = int(meta["last_modified"].timestamp() * 1_000_000) * 1000
-    return Listed(meta["path"], meta["size"], mtime_ns, meta["e_tag"] or "")
+    etag = meta["e_tag"] or ""
+    if quoted and etag and not etag.endswith('"'):
+        etag = f'"{etag}"'
+    return Listed(meta["path"], meta["size"], mtime_ns, etag)

@@ -30,12 +30,23 @@ BODIES_MAX = 48 << 20
 after its request has failed, so none is a buffer that is used for something else later."""
 
 KEY_MAX = 1024
-"""Bytes, prefix included: S3's."""
+"""Bytes, prefix included: S3's and Google's."""
 
 CONFLICT = "was written by somebody else since this device knew it"
 """What every UploadConflict says."""
 
 _TOKEN = "hcfs"  # noqa: S105  # not a secret: the name of an object's metadata entry
+
+
+class _Found(NamedTuple):
+    """What the origin has under a key."""
+
+    etag: str
+    size: int
+    token: str
+    """Of whoever wrote it, where that was hcfs; else empty."""
+    generation: str | None
+    """By which Google names this very upload; None elsewhere."""
 
 
 class Uploaded(NamedTuple):
@@ -128,22 +139,21 @@ class OriginUploader:
         found = self._head(outgoing.key)
         if found is None:
             return ""
-        etag, size, token = found
-        if token == outgoing.token and size == outgoing.size:
-            return Uploaded(etag, size)
-        if token.partition(":")[0] != outgoing.token.partition(":")[0]:
+        if found.token == outgoing.token and found.size == outgoing.size:
+            return Uploaded(found.etag, found.size)
+        if found.token.partition(":")[0] != outgoing.token.partition(":")[0]:
             raise self._conflict(outgoing)
-        return etag
+        return found.etag
 
-    def _head(self, key: str) -> tuple[str, int, str] | None:
-        """ETag, size and token of what the origin has; None for nothing."""
+    def _head(self, key: str) -> _Found | None:
+        """What the origin has; None for nothing."""
         import obstore
 
         try:
             with self._connection.told(key):
                 found = obstore.get(self._connection.store(), key, options={"head": True})
-                token = found.attributes.get(_TOKEN, "")
-                return found.meta["e_tag"] or "", found.meta["size"], str(token)
+                meta, token = found.meta, found.attributes.get(_TOKEN, "")
+                return _Found(meta["e_tag"] or "", meta["size"], str(token), meta["version"])
         except NotAtOrigin:
             return None
 
@@ -164,7 +174,7 @@ class OriginUploader:
             body[sent : sent + len(piece)] = piece
             sent += len(piece)
         self._require_length(outgoing, sent)
-        mode = "overwrite" if base is None else {"e_tag": base} if base else "create"
+        mode = self._mode(outgoing.key, base)
         with self._connection.told(outgoing.key):
             result = obstore.put(
                 self._connection.store(),
@@ -175,6 +185,20 @@ class OriginUploader:
                 attributes=self._attributes(outgoing),
             )
         return self._etag(outgoing, result["e_tag"])
+
+    def _mode(self, key: str, base: str | None) -> str | dict[str, str]:
+        """What the library is told of the content that is to be replaced: its ETag, or for Google the generation of
+        what has that ETag now. OriginChanged when nothing has."""
+        if not base:
+            return "overwrite" if base is None else "create"
+        if not self._connection.google:
+            return {"e_tag": base}
+        found = self._require_base(key, base)
+        if found is None or found.generation is None:
+            raise OriginRefused(
+                f"{self._connection.where(key)} can't be replaced: its origin doesn't say its generation"
+            )
+        return {"version": found.generation}
 
     def _in_parts(self, outgoing: Outgoing, base: str | None, part: int) -> Uploaded:
         """The condition is looked at before the first part and before the last one: the library has none for the
@@ -204,14 +228,21 @@ class OriginUploader:
                 max_concurrency=1,
                 attributes=self._attributes(outgoing),
             )
+        found = self._head(outgoing.key) if self._connection.google else None
+        if found is not None and found.token == outgoing.token:
+            # Of parts put together Google may say one ETag at the end, and another one from then on.
+            return Uploaded(found.etag, outgoing.size)
         return self._etag(outgoing, result["e_tag"])
 
-    def _require_base(self, key: str, base: str | None) -> None:
+    def _require_base(self, key: str, base: str | None) -> _Found | None:
+        """What the origin has, if its ETag is `base`, or with "" None, if it has nothing; OriginChanged otherwise. With
+        None it isn't asked."""
         if base is None:
-            return
+            return None
         found = self._head(key)
-        if (found[0] if found else "") != base:
+        if (found.etag if found else "") != base:
             raise OriginChanged(f"{self._connection.where(key)} has changed since it was listed")
+        return found
 
     def _require_length(self, outgoing: Outgoing, sent: int) -> None:
         if sent != outgoing.size:
@@ -221,7 +252,7 @@ class OriginUploader:
         """An origin whose answer has no ETag is asked for it."""
         if not etag:
             found = self._head(outgoing.key)
-            etag = found[0] if found else ""
+            etag = found.etag if found else ""
         return Uploaded(etag, outgoing.size)
 
     def _attributes(self, outgoing: Outgoing) -> dict[str, str] | None:

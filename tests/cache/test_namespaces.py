@@ -58,7 +58,7 @@ def test_a_namespace_that_needs_a_later_version_is_not_mounted(rig: Rig) -> None
     assert str(caught.value) == (
         "namespace 'weights' needs a later version of hcfs: it has an option that this one doesn't support "
         "(origin=tape://reel can't be set: it is none of those that this version of hcfs reads; give "
-        "s3://BUCKET/PREFIX, file:///DIRECTORY or /DIRECTORY)"
+        "s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, file:///DIRECTORY or /DIRECTORY)"
     )
     rig.store.remove_xattr(rig.namespace("weights"), b"hcfs.origin")
 

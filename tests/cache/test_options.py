@@ -43,6 +43,7 @@ def test_what_is_set_is_what_is_read(option: str, value: str | None, expected: N
     assert (text is None) is (expected == NamespaceOptions())
 
 
+ORIGINS = "give s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, file:///DIRECTORY or /DIRECTORY"
 REFUSED = {
     ("quota", "much"): "quota=much can't be set: it isn't a size; give one such as 64M or 1G, or none",
     ("quota", "-1"): "quota=-1 can't be set: it isn't a size; give one such as 64M or 1G, or none",
@@ -50,15 +51,17 @@ REFUSED = {
         "salt_quota",
         "9999999999T",
     ): "salt_quota=9999999999T can't be set: it isn't a size; give one such as 64M or 1G, or none",
-    ("origin", "s3://"): "origin=s3:// can't be set: it names no bucket; give s3://BUCKET/PREFIX, file:///DIRECTORY or "
-    "/DIRECTORY",
-    ("origin", "models"): "origin=models can't be set: it is none of those that this version of hcfs reads; give "
-    "s3://BUCKET/PREFIX, file:///DIRECTORY or /DIRECTORY",
+    ("origin", "s3://"): f"origin=s3:// can't be set: it names no bucket; {ORIGINS}",
+    ("origin", "gs:///x"): f"origin=gs:///x can't be set: it names no bucket; {ORIGINS}",
+    (
+        "origin",
+        "az://container/x",
+    ): f"origin=az://container/x can't be set: it is none of those that this version of hcfs reads; {ORIGINS}",
     (
         "origin",
         "s3://me:word@b/x",
     ): "origin=s3://me:word@b/x can't be set: credentials aren't part of it: they come "
-    "from the daemon's environment; give s3://BUCKET/PREFIX, file:///DIRECTORY or /DIRECTORY",
+    f"from the daemon's environment; {ORIGINS}",
     ("origin_changes", "revalidate=-1"): "origin_changes=revalidate=-1 can't be set: give immutable, or "
     "revalidate=SECONDS with at most 2592000",
     ("origin_check", "sha1"): "origin_check=sha1 can't be set: there is no such value; give etag or length",

@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.cli import hcfs
 from harness.mounts import Mount
-from harness.s3 import BUCKET, S3
+from harness.origin_server import OriginServer
 from mount.actors import errno_of, load, pattern
 
 from hcfs.mount.client import administer
@@ -26,15 +26,15 @@ WARNINGS = (
 
 
 def namespace(
-    mount: Mount, s3: S3, files: dict[str, bytes], *, name: str | None = None, **options: str
+    mount: Mount, server: OriginServer, files: dict[str, bytes], *, name: str | None = None, **options: str
 ) -> tuple[Path, str]:
     """A namespace with an origin of its own that has these files; its directory and the keys' prefix."""
     prefix = f"p{next(_prefixes)}"
     for key, value in files.items():
-        s3.put(f"{prefix}/{key}", value)
+        server.put(f"{prefix}/{key}", value)
     path = mount.dir / (name or f"weights-{prefix}")
     path.mkdir()
-    for option, text in {"origin": f"s3://{BUCKET}/{prefix}", **options}.items():
+    for option, text in {"origin": server.url(prefix), **options}.items():
         os.setxattr(path, f"user.hcfs.{option}", text.encode())
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     os.fsync(directory)  # it is to survive a killed daemon

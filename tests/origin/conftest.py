@@ -1,38 +1,71 @@
-"""One S3 server for the tests of a worker; each test begins with a clean record and no faults."""
+"""One server of each kind for the tests of a worker; each test begins with a clean record and no faults."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TypeVar
 
 import pytest
 from harness.cli import hcfs
+from harness.gcs import Gcs
 from harness.images import create_image
 from harness.mounts import Mount
-from harness.s3 import S3, environment
+from harness.origin_server import OriginServer
+from harness.s3 import S3
 from origin.clients import WARNINGS
+
+Server = TypeVar("Server", bound=OriginServer)
 
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3]:
-    server = S3()
+    yield from _serving(S3())
+
+
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[Gcs]:
+    yield from _serving(Gcs())
+
+
+@pytest.fixture
+def environment(s3_server: S3, gcs_server: Gcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leads clients to the proxies; to both, since a mount of the test may be that of others too."""
+    for name, value in (s3_server.environment() | gcs_server.environment()).items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def s3(s3_server: S3, environment: None) -> S3:
+    s3_server.fresh()
+    return s3_server
+
+
+@pytest.fixture
+def gcs(gcs_server: Gcs, environment: None) -> Gcs:
+    gcs_server.fresh()
+    return gcs_server
+
+
+@pytest.fixture(params=["s3", "gcs"])
+def server(request: pytest.FixtureRequest) -> OriginServer:
+    """Each of the two, for what both have in common."""
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, OriginServer)
+    return found
+
+
+def _serving(server: Server) -> Iterator[Server]:
     try:
         yield server
     finally:
         server.close()
 
 
-@pytest.fixture
-def s3(s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> S3:
-    """The server, and an environment that leads clients to its proxy."""
-    for name, value in environment(s3_server.endpoint).items():
-        monkeypatch.setenv(name, value)
-    s3_server.fresh()
-    return s3_server
-
-
 @pytest.fixture(scope="session")
-def shared_mounts(s3_server: S3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Mount]]:
-    """`shared_mounts("data_plane=on")`: one for each front end, for all tests that don't need their own."""
+def shared_mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Mount]]:
+    """`shared_mounts("data_plane=on")`: one for each front end, for all tests that don't need their own and have a
+    server."""
     mounts: dict[str, Mount] = {}
 
     def mount_by(front_end: str) -> Mount:
@@ -42,18 +75,16 @@ def shared_mounts(s3_server: S3, tmp_path_factory: pytest.TempPathFactory) -> It
             hcfs("mkfs", source)
             options = f"{front_end},lookup_grace=0"
             mounts[front_end] = Mount(source, directory / "mnt", options=options, allow_warnings=WARNINGS)
-            with pytest.MonkeyPatch.context() as patch:
-                for name, value in environment(s3_server.endpoint).items():
-                    patch.setenv(name, value)
-                mounts[front_end].mount()
+            mounts[front_end].mount()
         return mounts[front_end]
 
-    yield mount_by
-    for mount in mounts.values():
-        mount.close()
+    with ExitStack() as stack:
+        yield mount_by
+        for mount in mounts.values():
+            stack.callback(mount.close)  # each, whatever another one says
 
 
 @pytest.fixture
-def shared(shared_mounts: Callable[[str], Mount], s3: S3) -> Mount:
+def shared(shared_mounts: Callable[[str], Mount], s3: S3, gcs: Gcs) -> Mount:
     """A mount for all that don't need their own; lookups protect nothing from eviction."""
     return shared_mounts("data_plane=on")

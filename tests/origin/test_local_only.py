@@ -10,7 +10,8 @@ from pathlib import Path
 
 from harness.cli import hcfs
 from harness.mounts import Mount
-from harness.s3 import BUCKET, S3
+from harness.origin_server import BUCKET
+from harness.s3 import S3
 from mount.actors import drop_pages, errno_of, load, load_direct, pattern, put
 from mount.damage import flip
 from origin.clients import WARNINGS, evict_all, namespace

@@ -1,4 +1,5 @@
-"""A namespace with an origin, on a real mount, against a real S3 server."""
+"""A namespace with an origin, on a real mount, against a real server of S3 and, where that may make a difference, of
+Google Cloud Storage."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from pathlib import Path
 import pytest
 from harness.cli import hcfs
 from harness.mounts import Mount
-from harness.s3 import ACCESS, BUCKET, S3, SECRET, Fault
+from harness.origin_server import Fault, OriginServer
+from harness.s3 import S3
 from mount.actors import RENAME_NOREPLACE, drop_pages, errno_of, eventually, load, load_direct, put, renameat2
 from mount.damage import flip
 from origin.clients import Together, content, evict_all, namespace, openers, origin_status, state
@@ -23,9 +25,11 @@ FRONT_ENDS = ("data_plane=on", "data_plane=off")
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
-def test_files_are_there_before_they_are_fetched(shared_mounts: Callable[[str], Mount], s3: S3, front_end: str) -> None:
+def test_files_are_there_before_they_are_fetched(
+    shared_mounts: Callable[[str], Mount], server: OriginServer, front_end: str
+) -> None:
     mount = shared_mounts(front_end)
-    weights, prefix = namespace(mount, s3, FILES)
+    weights, prefix = namespace(mount, server, FILES)
     found = subprocess.run(["find", weights, "-type", "f", "-printf", "%P %s %b %m\n"], capture_output=True, text=True)
     assert sorted(found.stdout.splitlines()) == [
         "config.json 2 0 444",
@@ -34,9 +38,9 @@ def test_files_are_there_before_they_are_fetched(shared_mounts: Callable[[str], 
     ]
     model = weights / "llama" / "model.safetensors"
     assert state(model) == "remote"
-    assert os.getxattr(model, "user.hcfs.origin").decode() == f"s3://{BUCKET}/{prefix}/llama/model.safetensors"
+    assert os.getxattr(model, "user.hcfs.origin").decode() == f"{server.url(prefix)}/llama/model.safetensors"
     assert errno_of(os.stat, weights / "absent") == errno_of(os.stat, weights / "llama" / "absent") == "ENOENT"
-    assert not [asked for asked in s3.asked if not asked.lists]
+    assert not [asked for asked in server.asked if not asked.lists]
     before = os.stat(model)
     for key, expected in FILES.items():
         assert load(weights / key) == expected
@@ -46,10 +50,10 @@ def test_files_are_there_before_they_are_fetched(shared_mounts: Callable[[str], 
     assert origin_status(mount, weights)["ingests"] == len(FILES)
     mount.umount()
     mount.mount()
-    s3.fresh()
-    s3.faults = lambda *_: Fault(status=503)
+    server.fresh()
+    server.faults = lambda *_: Fault(status=503)
     assert load(model) == FILES["llama/model.safetensors"]  # what is cached needs no origin
-    assert s3.asked == []
+    assert server.asked == []
 
 
 def test_cp_and_tar_and_a_listing_with_what_is_evicted(shared: Mount, s3: S3, tmp_path: Path) -> None:
@@ -97,86 +101,86 @@ def test_nothing_can_be_changed_there(shared: Mount, s3: S3) -> None:
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
-def test_one_fetch_for_all(shared_mounts: Callable[[str], Mount], s3: S3, front_end: str) -> None:
+def test_one_fetch_for_all(shared_mounts: Callable[[str], Mount], server: OriginServer, front_end: str) -> None:
     mount = shared_mounts(front_end)
-    weights, prefix = namespace(mount, s3, FILES)
+    weights, prefix = namespace(mount, server, FILES)
     model = weights / "llama" / "model.safetensors"
     for _ in range(3):
-        s3.fresh()
+        server.fresh()
         assert openers(model, 64).join() == [FILES["llama/model.safetensors"]] * 64
-        assert len(s3.gets(f"{prefix}/llama/model.safetensors")) == 1
+        assert len(server.gets(f"{prefix}/llama/model.safetensors")) == 1
         evict_all(mount, weights)
         assert state(model) == "remote"
     assert origin_status(mount, weights)["ingests"] == 3
 
 
-def test_an_error_reaches_everybody_and_is_not_kept(shared: Mount, s3: S3) -> None:
+def test_an_error_reaches_everybody_and_is_not_kept(shared: Mount, server: OriginServer) -> None:
     mount = shared
-    weights, prefix = namespace(mount, s3, FILES)
+    weights, prefix = namespace(mount, server, FILES)
     model = weights / "llama" / "model.safetensors"
     os.stat(model)
-    s3.faults = lambda *_: Fault(status=503)
+    server.faults = lambda *_: Fault(status=503)
     assert openers(model, 24).join() == ["EIO"] * 24
     named = [line for line in mount.log_lines() if f"{prefix}/llama/model.safetensors isn't fetched" in line]
     assert len(named) == 1
     assert "503" in named[0]
     assert origin_status(mount, weights)["failures"] == 1
     assert "503" in origin_status(mount, weights)["last_error"]
-    s3.faults = lambda *_: None
+    server.faults = lambda *_: None
     assert load(model) == FILES["llama/model.safetensors"]
 
 
-def test_an_origin_that_cannot_be_listed_makes_nothing_absent(shared: Mount, s3: S3) -> None:
+def test_an_origin_that_cannot_be_listed_makes_nothing_absent(shared: Mount, server: OriginServer) -> None:
     mount = shared
-    s3.faults = lambda *_: Fault(status=500)
-    weights, _ = namespace(mount, s3, FILES)
+    server.faults = lambda *_: Fault(status=500)
+    weights, _ = namespace(mount, server, FILES)
     assert errno_of(os.stat, weights / "config.json") == errno_of(os.listdir, weights) == "EIO"
-    s3.faults = lambda *_: None
+    server.faults = lambda *_: None
     assert load(weights / "config.json") == b"{}"
 
 
-def test_wrong_bytes_are_fetched_again_or_refused(shared: Mount, s3: S3) -> None:
+def test_wrong_bytes_are_fetched_again_or_refused(shared: Mount, server: OriginServer) -> None:
     mount = shared
-    weights, _ = namespace(mount, s3, FILES)
+    weights, _ = namespace(mount, server, FILES)
     model = weights / "llama" / "model.safetensors"
     os.stat(model)
-    s3.faults = lambda *_: Fault(flip=500_000)
+    server.faults = lambda *_: Fault(flip=500_000)
     assert errno_of(load, model) == "EIO"
     usage = mount.status()["namespaces"][weights.name]
     assert usage["objects"] == usage["staged_bytes"] == 0
     assert mount.status()["staged_objects"] == 0
-    s3.fresh()
-    s3.faults = lambda asked, number: Fault(flip=500_000) if number == 0 and not asked.lists else None
+    server.fresh()
+    server.faults = lambda asked, number: Fault(flip=500_000) if number == 0 and not asked.lists else None
     assert load_direct(model) == FILES["llama/model.safetensors"]
 
 
-def test_removed_at_the_origin_since_it_was_listed(shared: Mount, s3: S3) -> None:
+def test_removed_at_the_origin_since_it_was_listed(shared: Mount, server: OriginServer) -> None:
     mount = shared
-    weights, prefix = namespace(mount, s3, FILES)
+    weights, prefix = namespace(mount, server, FILES)
     assert os.stat(weights / "config.json").st_size == 2
-    s3.delete(f"{prefix}/config.json")
+    server.delete(f"{prefix}/config.json")
     assert errno_of(load, weights / "config.json") == "ENOENT"
     eventually(lambda: errno_of(os.stat, weights / "config.json") == "ENOENT", "the kernel is told")
-    s3.put(f"{prefix}/llama/model.safetensors", b"replaced")
+    server.put(f"{prefix}/llama/model.safetensors", b"replaced")
     assert load(weights / "llama" / "model.safetensors") == b"replaced"
 
 
-def test_what_is_cached_counts_for_ever_or_for_so_long(shared: Mount, s3: S3) -> None:
+def test_what_is_cached_counts_for_ever_or_for_so_long(shared: Mount, server: OriginServer) -> None:
     mount = shared
-    fixed, fixed_prefix = namespace(mount, s3, FILES, name="fixed")
-    fresh, fresh_prefix = namespace(mount, s3, FILES, origin_changes="revalidate=0", name="fresh")
+    fixed, fixed_prefix = namespace(mount, server, FILES, name=f"fixed-{server.scheme}")
+    fresh, fresh_prefix = namespace(mount, server, FILES, origin_changes="revalidate=0", name=f"fresh-{server.scheme}")
     for directory in (fixed, fresh):
         assert load(directory / "config.json") == b"{}"
     for prefix in (fixed_prefix, fresh_prefix):
-        s3.put(f"{prefix}/config.json", b"[1]")
+        server.put(f"{prefix}/config.json", b"[1]")
     assert load(fixed / "config.json") == b"{}"
     assert load(fresh / "config.json") == b"[1]"
     evict_all(mount, fixed)
     assert load(fixed / "config.json") == b"[1]"
     with open(fresh / "config.json", "rb") as held:
-        s3.delete(f"{fresh_prefix}/config.json")
-        s3.delete(f"{fresh_prefix}/llama/empty")
-        s3.delete(f"{fresh_prefix}/llama/model.safetensors")
+        server.delete(f"{fresh_prefix}/config.json")
+        server.delete(f"{fresh_prefix}/llama/empty")
+        server.delete(f"{fresh_prefix}/llama/model.safetensors")
         assert errno_of(load, fresh / "config.json") == "ENOENT"
         assert os.listdir(fresh) == []
         assert held.read() == b"[1]"
@@ -184,7 +188,7 @@ def test_what_is_cached_counts_for_ever_or_for_so_long(shared: Mount, s3: S3) ->
     mount.umount()
     mount.mount()
     assert load(fixed / "config.json") == b"[1]"
-    s3.put(f"{fresh_prefix}/config.json", b"2")
+    server.put(f"{fresh_prefix}/config.json", b"2")
     assert load(fresh / "config.json") == b"2"
 
 
@@ -259,7 +263,7 @@ def test_read_only_mounts_and_removed_namespaces(make_mount: Callable[..., Mount
     assert errno_of(os.stat, weights / "llama" / "empty") == "ENOENT"
     assert load(weights / "config.json") == b"{}"
     assert state(weights / "config.json") == "clean"
-    assert os.getxattr(weights / "config.json", "user.hcfs.origin").decode() == f"s3://{BUCKET}/{prefix}/config.json"
+    assert os.getxattr(weights / "config.json", "user.hcfs.origin").decode() == f"{s3.url(prefix)}/config.json"
     assert s3.asked == []
     mount.umount()
     mount.mount("rw")
@@ -269,16 +273,16 @@ def test_read_only_mounts_and_removed_namespaces(make_mount: Callable[..., Mount
     assert mount.status()["origins"] == {}
 
 
-def test_no_secret_is_said_anywhere(shared: Mount, s3: S3) -> None:
+def test_no_secret_is_said_anywhere(shared: Mount, server: OriginServer) -> None:
     mount = shared
-    weights, _ = namespace(mount, s3, FILES)
+    weights, _ = namespace(mount, server, FILES)
     os.stat(weights / "config.json")
-    s3.faults = lambda *_: Fault(status=403)
+    server.faults = lambda *_: Fault(status=403)
     assert errno_of(load, weights / "config.json") == "EIO"
-    assert errno_of(os.listdir, namespace(mount, s3, FILES)[0]) == "EIO"
+    assert errno_of(os.listdir, namespace(mount, server, FILES)[0]) == "EIO"
     said = mount.log.read_text() + (mount.dir / ".hcfs" / "status.json").read_text()
     said += (mount.dir / ".hcfs" / "config.json").read_text() + (mount.dir / ".hcfs" / "metrics").read_text()
     assert "isn't fetched" in said
-    for secret in (SECRET, ACCESS):
+    for secret in server.secrets:
         assert secret not in said
-    assert any("Credential=" + ACCESS in str(asked.headers) for asked in s3.asked)  # they are in use
+    assert any(server.secrets[-1] in str(asked.headers) for asked in server.asked)  # they are in use

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 from harness.cli import hcfs
 from harness.mounts import Mount
-from harness.s3 import BUCKET, S3, Fault
+from harness.origin_server import BUCKET, Fault
+from harness.s3 import S3
 from mount.actors import eventually, put
 from origin.clients import WARNINGS, content, namespace, sync
 from origin.test_local_only import work_on_kv

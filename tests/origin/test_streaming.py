@@ -1,4 +1,4 @@
-"""Reading a file while it is fetched: on a real mount, from a real S3 server."""
+"""Reading a file while it is fetched: on a real mount, from a real server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from pathlib import Path
 import pytest
 from harness.cli import hcfs
 from harness.mounts import Mount
-from harness.s3 import S3, Asked, Fault
+from harness.origin_server import Asked, Fault, OriginServer
+from harness.s3 import S3
 from harness.weights import bytes_of, noise, safetensors
 from mount.actors import errno_of, eventually, load, load_direct, pread_direct, put
 from mount.damage import flip
@@ -39,11 +40,11 @@ MODEL = content("streamed", SIZE)
 
 
 @contextmanager
-def held_back(s3: S3, prefix: str = "", at: int = 1_000_000) -> Iterator[threading.Event]:
+def held_back(server: OriginServer, prefix: str = "", at: int = 1_000_000) -> Iterator[threading.Event]:
     """Of each object below a prefix some bytes come, until the event is set, or the end. A fetch that loses patience,
     which it does after 10 s, gets no more by asking again."""
     hold = threading.Event()
-    s3.faults = lambda asked, number: (
+    server.faults = lambda asked, number: (
         None if asked.lists or prefix not in asked.path else Fault(hold=hold, hold_at=0 if number else at)
     )
     try:
@@ -68,13 +69,15 @@ def opened(path: Path, flags: int = 0) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
-def test_bytes_are_read_as_they_arrive(shared_mounts: Callable[[str], Mount], s3: S3, front_end: str) -> None:
+def test_bytes_are_read_as_they_arrive(
+    shared_mounts: Callable[[str], Mount], server: OriginServer, front_end: str
+) -> None:
     """By every way to read; what hasn't come is waited for; afterwards the handles go on with the object."""
     mount = shared_mounts(front_end)
-    weights, prefix = namespace(mount, s3, {"model": MODEL})
+    weights, prefix = namespace(mount, server, {"model": MODEL})
     before = os.stat(weights / "model")
     with ExitStack() as stack:
-        hold = stack.enter_context(held_back(s3))
+        hold = stack.enter_context(held_back(server))
         fd = stack.enter_context(opened(weights / "model"))
         direct = stack.enter_context(opened(weights / "model", os.O_DIRECT))
         assert os.pread(fd, 100, 7) == MODEL[7:107]
@@ -109,7 +112,7 @@ def test_bytes_are_read_as_they_arrive(shared_mounts: Callable[[str], Mount], s3
             assert set(each.join()) == {right}
         assert faults.communicate(timeout=60)[0].split() == [hashlib.sha256(MODEL).hexdigest()]
         eventually(lambda: state(weights / "model") == "clean", "the object is published")
-        assert len(s3.gets(f"{prefix}/model")) == 1
+        assert len(server.gets(f"{prefix}/model")) == 1
         evict_all(mount, weights)
         assert state(weights / "model") == "clean"  # it is open
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -191,26 +194,26 @@ with open(sys.argv[1], 'rb') as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT
 
 
 @pytest.mark.parametrize("way", ["cut", "changed", "removed"])
-def test_a_fetch_that_fails_in_the_middle(shared: Mount, s3: S3, way: str) -> None:
+def test_a_fetch_that_fails_in_the_middle(shared: Mount, server: OriginServer, way: str) -> None:
     mount = shared
-    weights, prefix = namespace(mount, s3, {"model": MODEL})
+    weights, prefix = namespace(mount, server, {"model": MODEL})
     path = weights / "model"
-    with held_back(s3) as hold, opened(path) as fd:
+    with held_back(server) as hold, opened(path) as fd:
         assert os.pread(fd, 100, 0) == MODEL[:100]
         waiting = Together(8, lambda: os.pread(fd, 100, SIZE - 100))
         if way == "changed":
-            s3.put(f"{prefix}/model", MODEL[::-1])
+            server.put(f"{prefix}/model", MODEL[::-1])
         elif way == "removed":
-            s3.delete(f"{prefix}/model")
-        s3.faults = lambda asked, _: Fault(status=503) if way == "cut" and not asked.lists else None
-        s3.cut()
+            server.delete(f"{prefix}/model")
+        server.faults = lambda asked, _: Fault(status=503) if way == "cut" and not asked.lists else None
+        server.cut()
         hold.set()
         assert waiting.join() == ["EIO"] * 8
         eventually(lambda: errno_of(os.pread, fd, 100, 0) == "EIO", "the pages are dropped")
         eventually(lambda: mount.status()["staged_objects"] == 0, "the attempt has been given up")
         if way == "cut":
             assert state(path) == "remote"
-    s3.fresh()
+    server.fresh()
     if way == "removed":
         assert errno_of(load, path) == "ENOENT"
     else:

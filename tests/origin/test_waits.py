@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 from harness.mounts import Mount
-from harness.s3 import S3, Fault
+from harness.origin_server import Fault
+from harness.s3 import S3
 from mount.actors import errno_of, eventually, load, put
 from origin.clients import WARNINGS, Together, content, evict_all, namespace, openers, origin_status, state
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from harness.cli import hcfs
 from harness.mounts import Mount
-from harness.s3 import S3, Fault
+from harness.origin_server import Fault
+from harness.s3 import S3
 from mount.actors import eventually
 from origin.clients import WARNINGS, content, namespace, openers, origin_status
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from harness.cli import hcfs
 from harness.mounts import Mount
-from harness.s3 import S3, Asked, Fault
+from harness.origin_server import Asked, Fault, OriginServer
+from harness.s3 import S3
 from mount.actors import drop_pages, errno_of, eventually, load, load_direct, put, store
 from mount.damage import flip
 from origin.clients import WARNINGS, content, evict_all, is_clean, namespace, origin_status, state, sync
@@ -30,16 +31,16 @@ def writes_only(fault: Fault) -> Callable[[Asked, int], Fault | None]:
     return lambda asked, _: fault if asked.method in ("PUT", "POST", "DELETE") else None
 
 
-def back(mount: Mount, s3: S3, files: dict[str, bytes] | None = None, **options: str) -> tuple[Path, str]:
-    return namespace(mount, s3, files or {}, **BACK, **options)
+def back(mount: Mount, server: OriginServer, files: dict[str, bytes] | None = None, **options: str) -> tuple[Path, str]:
+    return namespace(mount, server, files or {}, **BACK, **options)
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
-def test_a_files_life(shared_mounts: Callable[[str], Mount], s3: S3, front_end: str) -> None:
+def test_a_files_life(shared_mounts: Callable[[str], Mount], server: OriginServer, front_end: str) -> None:
     mount = shared_mounts(front_end)
-    there, prefix = back(mount, s3, {"old": b"old", "d/cut": b"to be cut"})
+    there, prefix = back(mount, server, {"old": b"old", "d/cut": b"to be cut"})
     path, hold = there / "d" / "model é+&.bin", threading.Event()
-    s3.faults = lambda asked, _: Fault(hold=hold) if asked.method == "PUT" else None
+    server.faults = lambda asked, _: Fault(hold=hold) if asked.method == "PUT" else None
     put(path, content("one"))
     eventually(lambda: state(path) == "uploading", "the upload has begun")
     assert load(path) == content("one")
@@ -49,7 +50,7 @@ def test_a_files_life(shared_mounts: Callable[[str], Mount], s3: S3, front_end: 
     assert os.getxattr(path, "user.hcfs.origin").decode().endswith(f"/{prefix}/d/{path.name}")
     hold.set()
     eventually(lambda: is_clean(path), "the origin has it")
-    assert s3.get(f"{prefix}/d/{path.name}") == content("one")
+    assert server.get(f"{prefix}/d/{path.name}") == content("one")
     ino = os.stat(path).st_ino
     evict_all(mount, there)
     assert state(path) == "remote"
@@ -61,19 +62,19 @@ def test_a_files_life(shared_mounts: Callable[[str], Mount], s3: S3, front_end: 
         file.write(b"changed")
     with open(there / "old", "ab") as file:
         file.write(b" and more")
-    gets = len(s3.gets(f"{prefix}/d/cut"))
+    gets = len(server.gets(f"{prefix}/d/cut"))
     store(there / "d" / "cut", b"cut")
     os.truncate(there / "old", 6)
     assert sync(mount, there, "--wait")["objects"] == []
     changed = content("one")[:5] + b"changed" + content("one")[12:]
     expected = {f"d/{path.name}": changed, "old": b"old an", "d/cut": b"cut"}
-    assert {key: s3.get(f"{prefix}/{key}") for key in s3.keys(prefix)} == expected
-    assert len(s3.gets(f"{prefix}/d/cut")) == gets
+    assert {key: server.get(f"{prefix}/{key}") for key in server.keys(prefix)} == expected
+    assert len(server.gets(f"{prefix}/d/cut")) == gets
     evict_all(mount, there)
     assert {key: load(there / key) for key in expected} == expected
     os.unlink(path)
     assert errno_of(os.stat, path) == "ENOENT"
-    assert s3.keys(prefix) == ["d/cut", "old"]
+    assert server.keys(prefix) == ["d/cut", "old"]
     assert errno_of(os.rmdir, there / "d") == "ENOTEMPTY"
     os.unlink(there / "d" / "cut")
     os.rmdir(there / "d")
@@ -105,37 +106,37 @@ def test_what_an_origin_cannot_have(shared: Mount, s3: S3) -> None:
 
 
 @pytest.mark.parametrize("killed", ["dirty", "uploading", "uploaded"])
-def test_a_killed_daemon_loses_nothing(make_mount: Callable[..., Mount], s3: S3, killed: str) -> None:
+def test_a_killed_daemon_loses_nothing(make_mount: Callable[..., Mount], server: OriginServer, killed: str) -> None:
     mount = make_mount(allow_warnings=WARNINGS)
-    there, prefix = back(mount, s3, {"two": b"former"})
+    there, prefix = back(mount, server, {"two": b"former"})
     hold = threading.Event()
     fault = {"dirty": Fault(status=503), "uploading": Fault(hold=hold, status=503), "uploaded": Fault(lost=True)}[
         killed
     ]
-    s3.faults = writes_only(fault)
+    server.faults = writes_only(fault)
     files = {"one": content("one"), "two": content("two"), "empty": b""}
     for name, value in files.items():
         put(there / name, value)
     directory = os.open(there, os.O_RDONLY)
     os.fsync(directory)
     os.close(directory)
-    eventually(lambda: {asked.path[-3:] for asked in s3.sent(prefix)} == {"one", "two", "pty"}, "all were tried")
+    eventually(lambda: {asked.path[-3:] for asked in server.sent(prefix)} == {"one", "two", "pty"}, "all were tried")
     mount.kill(signal.SIGKILL)
     hold.set()
-    s3.fresh()
-    s3.faults = lambda asked, _: Fault(status=503) if asked.method == "PUT" else None
+    server.fresh()
+    server.faults = lambda asked, _: Fault(status=503) if asked.method in ("PUT", "HEAD") else None
     mount.mount()
     assert {state(there / name) for name in files} <= {"dirty", "uploading"}
     assert {name: load(there / name) for name in files} == files
-    s3.fresh()
+    server.fresh()
     assert sync(mount, there, "--wait")["sync_failed"] == 0
-    assert {key: s3.get(f"{prefix}/{key}") for key in s3.keys(prefix)} == files
+    assert {key: server.get(f"{prefix}/{key}") for key in server.keys(prefix)} == files
     assert {state(there / name) for name in files} == {"clean"}
     mount.umount()
-    s3.fresh()
+    server.fresh()
     mount.mount()
     assert {name: load(there / name) for name in files} == files
-    assert s3.sent(prefix) == []
+    assert server.sent(prefix) == []
 
 
 def test_an_unmount_leaves_what_is_dirty_to_the_next_mount(make_mount: Callable[..., Mount], s3: S3) -> None:
@@ -203,58 +204,58 @@ def test_dirty_files_are_never_evicted(make_mount: Callable[..., Mount], s3: S3,
     assert load(there / "more") == content("more", 2 << 20)
 
 
-def test_the_last_content_wins(shared: Mount, s3: S3) -> None:
+def test_the_last_content_wins(shared: Mount, server: OriginServer) -> None:
     """A file is overwritten, and removed, while an older content is on its way."""
-    there, prefix = back(shared, s3)
+    there, prefix = back(shared, server)
     path, hold = there / "f", threading.Event()
-    s3.faults = lambda asked, number: Fault(hold=hold) if asked.method == "PUT" and number == 0 else None
+    server.faults = lambda asked, number: Fault(hold=hold) if asked.method == "PUT" and number == 0 else None
     put(path, b"first")
-    eventually(lambda: s3.sent(prefix), "the first is on its way")
+    eventually(lambda: server.sent(prefix), "the first is on its way")
     for number in range(5):
         (put if number % 2 else store)(path, f"content {number}".encode())
     assert state(path) == "dirty"
     assert load(path) == b"content 4"
     hold.set()
     eventually(lambda: is_clean(path), "the last one is there")
-    assert s3.get(f"{prefix}/f") == b"content 4"
+    assert server.get(f"{prefix}/f") == b"content 4"
     hold.clear()
-    s3.fresh()
-    s3.faults = lambda asked, number: Fault(hold=hold) if asked.method == "PUT" and number == 0 else None
+    server.fresh()
+    server.faults = lambda asked, number: Fault(hold=hold) if asked.method == "PUT" and number == 0 else None
     put(path, b"removed")
-    eventually(lambda: s3.sent(prefix), "it is on its way")
+    eventually(lambda: server.sent(prefix), "it is on its way")
     removing = threading.Thread(target=os.unlink, args=(path,))
     removing.start()
     assert load(path) == b"removed"
     hold.set()
     removing.join(60)
     assert errno_of(os.stat, path) == "ENOENT"
-    assert s3.keys(prefix) == []
+    assert server.keys(prefix) == []
     put(path, b"again")
     sync(shared, there, "--wait")
-    assert s3.get(f"{prefix}/f") == b"again"
+    assert server.get(f"{prefix}/f") == b"again"
 
 
 @pytest.mark.parametrize(
     "fault", [Fault(status=503), Fault(status=500), Fault(lost=True), Fault(status=200, cut_after=0)], ids=str
 )
-def test_errors_are_survived(shared: Mount, s3: S3, fault: Fault) -> None:
+def test_errors_are_survived(shared: Mount, server: OriginServer, fault: Fault) -> None:
     """Lost answers too: what the origin has is then our own, and no conflict."""
-    there, prefix = back(shared, s3, {"f": b"former"})
+    there, prefix = back(shared, server, {"f": b"former"})
     failures = origin_status(shared, there)["upload_failures"]
     assert load(there / "f") == b"former"
-    s3.faults = lambda asked, number: fault if asked.method == "PUT" and number < 3 else None
+    server.faults = lambda asked, number: fault if asked.method == "PUT" and number < 3 else None
     put(there / "f", content("f"))
     put(there / "g", content("g"))
     assert sync(shared, there, "--wait")["sync_failed"] == 0
-    assert (s3.get(f"{prefix}/f"), s3.get(f"{prefix}/g")) == (content("f"), content("g"))
+    assert (server.get(f"{prefix}/f"), server.get(f"{prefix}/g")) == (content("f"), content("g"))
     assert origin_status(shared, there)["upload_failures"] == failures
     evict_all(shared, there)
     assert (load(there / "f"), load(there / "g")) == (content("f"), content("g"))
 
 
-def test_a_refusal_is_told_and_can_be_retried(shared: Mount, s3: S3) -> None:
-    there, prefix = back(shared, s3)
-    s3.faults = writes_only(Fault(status=403))
+def test_a_refusal_is_told_and_can_be_retried(shared: Mount, server: OriginServer) -> None:
+    there, prefix = back(shared, server)
+    server.faults = writes_only(Fault(status=403))
     put(there / "f", b"f")
     eventually(lambda: state(there / "f") == "sync-failed", "it is given up")
     answer = hcfs("sync", shared.dir, there.name, check=False)
@@ -266,10 +267,10 @@ def test_a_refusal_is_told_and_can_be_retried(shared: Mount, s3: S3) -> None:
     assert errno_of(os.unlink, there / "f") == "ok"  # the origin never had it
     put(there / "g", b"g")
     eventually(lambda: state(there / "g") == "sync-failed", "it is given up")
-    s3.fresh()
+    server.fresh()
     answer = hcfs("sync", shared.dir, there.name, "--retry", "--wait")
     assert answer.stdout.startswith("0 files to be uploaded, 0 failed")
-    assert s3.keys(prefix) == ["g"]
+    assert server.keys(prefix) == ["g"]
 
 
 def test_a_listing_drops_nothing_that_is_dirty(shared: Mount, s3: S3) -> None:
@@ -306,49 +307,68 @@ def test_a_listing_drops_nothing_that_is_dirty(shared: Mount, s3: S3) -> None:
     assert load(there / "both") == b"theirs"
 
 
-def test_a_removal_that_fails_removes_nothing(shared: Mount, s3: S3) -> None:
-    there, prefix = back(shared, s3, {"remote": b"remote"})
+def test_a_removal_that_fails_removes_nothing(shared: Mount, server: OriginServer) -> None:
+    there, prefix = back(shared, server, {"remote": b"remote"})
     put(there / "f", b"f")
     sync(shared, there, "--wait")
-    s3.faults = lambda asked, _: Fault(status=403) if asked.method == "POST" else None
+    server.faults = lambda asked, _: Fault(status=403) if asked.method in ("POST", "DELETE") else None
     for name in ("f", "remote"):
         assert errno_of(os.unlink, there / name) == "EIO"
         assert load(there / name) == name.encode()
-    s3.fresh()
+    server.fresh()
     for name in ("f", "remote"):
         os.unlink(there / name)
-    assert os.listdir(there) == s3.keys(prefix) == []
+    assert os.listdir(there) == server.keys(prefix) == []
 
 
-def test_somebody_else_wrote_it(shared: Mount, s3: S3) -> None:
-    there, prefix = back(shared, s3, dict.fromkeys(("a", "b", "c", "gone"), b"former"))
+def test_somebody_else_wrote_it(shared: Mount, server: OriginServer) -> None:
+    there, prefix = back(shared, server, dict.fromkeys(("a", "b", "c", "gone"), b"former"))
     assert {load(there / name) for name in ("a", "b", "c", "gone")} == {b"former"}
-    s3.faults = writes_only(Fault(status=503))
+    server.faults = writes_only(Fault(status=503))
     for name in ("a", "b", "c", "gone", "new"):
         put(there / name, f"mine {name}".encode())
     for name in ("a", "b", "new"):
-        s3.put(f"{prefix}/{name}", b"theirs")
-    s3.delete(f"{prefix}/gone")
-    s3.fresh()
+        server.put(f"{prefix}/{name}", b"theirs")
+    server.delete(f"{prefix}/gone")
+    server.fresh()
     answer = sync(shared, there, "--wait")
     assert {each["path"]: each["state"] for each in answer["objects"]} == dict.fromkeys(
         ("a", "b", "new"), "sync-failed"
     )
     assert all("somebody else" in each["reason"] for each in answer["objects"])
-    assert {s3.get(f"{prefix}/{name}") for name in ("a", "b", "new")} == {b"theirs"}
+    assert {server.get(f"{prefix}/{name}") for name in ("a", "b", "new")} == {b"theirs"}
     assert load(there / "a") == b"mine a"
     assert sync(shared, there, "--retry", "--wait")["sync_failed"] == 3  # it is still theirs
     answer = sync(shared, there, "--discard", "a", "--overwrite", "b", "--overwrite", "new", "--wait")
     assert answer["discarded"] == ["a"]
     assert answer["objects"] == []
     assert load(there / "a") == b"theirs"
-    assert s3.get(f"{prefix}/gone") == b"mine gone"  # nobody loses anything
-    assert (s3.get(f"{prefix}/b"), s3.get(f"{prefix}/c"), s3.get(f"{prefix}/new")) == (
+    assert server.get(f"{prefix}/gone") == b"mine gone"  # nobody loses anything
+    assert (server.get(f"{prefix}/b"), server.get(f"{prefix}/c"), server.get(f"{prefix}/new")) == (
         b"mine b",
         b"mine c",
         b"mine new",
     )
     assert hcfs("sync", shared.dir, there.name, "--discard", "b", check=False).returncode == 2
+
+
+@pytest.mark.parametrize("name", ["f", "new"])
+def test_somebody_else_writes_it_at_that_very_moment(shared: Mount, server: OriginServer, name: str) -> None:
+    """After all that was looked at, and before the request: the origin itself refuses."""
+    there, prefix = back(shared, server, {"f": b"former"})
+    assert load(there / "f") == b"former"
+
+    def meanwhile(asked: Asked, number: int) -> None:
+        if asked.method == "PUT" and not number:
+            server.put(f"{prefix}/{name}", b"theirs")
+
+    server.faults = meanwhile
+    put(there / name, b"mine")
+    assert [each["state"] for each in sync(shared, there, "--wait")["objects"]] == ["sync-failed"]
+    assert server.get(f"{prefix}/{name}") == b"theirs"
+    assert len(server.sent(prefix)) == 1
+    assert sync(shared, there, "--overwrite", name, "--wait")["objects"] == []
+    assert server.get(f"{prefix}/{name}") == b"mine"
 
 
 def test_a_wrong_path_undoes_nothing_because_nothing_was_done(shared: Mount, s3: S3) -> None:
@@ -417,23 +437,25 @@ def test_damaged_bytes_are_not_uploaded(make_mount: Callable[..., Mount], s3: S3
     assert s3.get(f"{prefix}/bad") == content("good")
 
 
-def test_large_files_go_in_parts(shared: Mount, s3: S3) -> None:
-    there, prefix = back(shared, s3)
+def test_large_files_go_in_parts(shared: Mount, server: OriginServer) -> None:
+    there, prefix = back(shared, server, origin_changes="revalidate=0")
     large = content("large", 20_000_001)
-    s3.faults = lambda asked, number: Fault(status=503) if "partNumber=2" in asked.query and number < 3 else None
+    server.faults = lambda asked, number: Fault(status=503) if "partNumber=2" in asked.query and number < 3 else None
     put(there / "large", large)
     sync(shared, there, "--wait")
-    assert s3.get(f"{prefix}/large") == large
-    assert len({asked.query for asked in s3.sent(prefix) if "partNumber" in asked.query}) > 3
-    assert [asked for asked in s3.sent(prefix) if asked.method == "DELETE"]  # the first attempt left no part behind
-    s3.fresh()
+    assert server.get(f"{prefix}/large") == large
+    assert len({asked.query for asked in server.sent(prefix) if "partNumber" in asked.query}) > 3
+    assert [asked for asked in server.sent(prefix) if asked.method == "DELETE"]  # the first attempt left no part behind
+    server.fresh()
+    assert load(there / "large") == large
+    assert server.gets(f"{prefix}/large") == []  # what is listed by now is what was uploaded
     with open(there / "large", "r+b") as file:
         file.write(b"changed")
-    s3.faults = writes_only(Fault(status=503))
-    s3.put(f"{prefix}/large", b"theirs")
-    s3.fresh()
+    server.faults = writes_only(Fault(status=503))
+    server.put(f"{prefix}/large", b"theirs")
+    server.fresh()
     assert sync(shared, there, "--wait")["sync_failed"] == 1
-    assert s3.get(f"{prefix}/large") == b"theirs"
+    assert server.get(f"{prefix}/large") == b"theirs"
     os.unlink(there / "large")
 
 
@@ -455,12 +477,12 @@ def peak(pid: int) -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) << 10
 
 
-def test_many_writers(shared: Mount, s3: S3) -> None:
-    there, prefix = back(shared, s3)
+def test_many_writers(shared: Mount, server: OriginServer) -> None:
+    there, prefix = back(shared, server)
     names = [f"d{number % 3}/f{number}" for number in range(12)]
     for number in range(3):
         os.mkdir(there / f"d{number}")
-    s3.faults = lambda asked, number: Fault(status=503) if asked.method == "PUT" and number % 5 == 2 else None
+    server.faults = lambda asked, number: Fault(status=503) if asked.method == "PUT" and number % 5 == 2 else None
 
     def write(seed: int) -> None:
         program = (
@@ -489,7 +511,7 @@ def test_many_writers(shared: Mount, s3: S3) -> None:
     answer = sync(shared, there, "--wait")
     assert answer["objects"] == []
     here = {str(path.relative_to(there)): load(path) for path in there.rglob("f*")}
-    assert {key: s3.get(f"{prefix}/{key}") for key in s3.keys(prefix)} == here
+    assert {key: server.get(f"{prefix}/{key}") for key in server.keys(prefix)} == here
     evict_all(shared, there)
     assert {name: load(there / name) for name in here} == here
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from harness.cli import hcfs
 from harness.mounts import Mount
-from harness.s3 import S3, Asked, Fault
+from harness.origin_server import Asked, Fault
+from harness.s3 import S3
 from mount.actors import errno_of, eventually, load, store
 from origin.clients import WARNINGS, content, evict_all, is_clean, namespace, state, sync
 

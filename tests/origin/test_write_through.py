@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import signal
 import subprocess
@@ -13,7 +15,8 @@ from pathlib import Path
 
 import pytest
 from harness.mounts import Mount
-from harness.s3 import S3, Asked, Fault
+from harness.origin_server import Asked, Fault, OriginServer
+from harness.s3 import S3
 from mount.actors import errno_of, eventually, load, put, store
 from origin.clients import WARNINGS, content, evict_all, is_clean, namespace, state, sync
 
@@ -24,85 +27,87 @@ def staged(mount: Mount) -> bytes:
     return (mount.dir / ".hcfs" / "staged").read_bytes()
 
 
-def through(mount: Mount, s3: S3, files: dict[str, bytes] | None = None) -> tuple[Path, str]:
-    return namespace(mount, s3, files or {}, write_policy="write-through")
+def through(mount: Mount, server: OriginServer, files: dict[str, bytes] | None = None) -> tuple[Path, str]:
+    return namespace(mount, server, files or {}, write_policy="write-through")
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
 def test_a_close_returns_when_the_origin_has_it(
-    shared_mounts: Callable[[str], Mount], s3: S3, front_end: str, tmp_path: Path
+    shared_mounts: Callable[[str], Mount], server: OriginServer, front_end: str, tmp_path: Path
 ) -> None:
     mount = shared_mounts(front_end)
-    there, prefix = through(mount, s3, {"old": b"old"})
+    there, prefix = through(mount, server, {"old": b"old"})
     store(there / "f", content("f"))
-    assert s3.get(f"{prefix}/f") == content("f")
+    assert server.get(f"{prefix}/f") == content("f")
     eventually(lambda: is_clean(there / "f"), "RELEASE has come")
     store(there / "x.tmp", b"x")
-    assert s3.keys(prefix) == ["f", "old"]
+    assert server.keys(prefix) == ["f", "old"]
     os.rename(there / "x.tmp", there / "old")
-    assert s3.get(f"{prefix}/old") == load(there / "old") == b"x"
+    assert server.get(f"{prefix}/old") == load(there / "old") == b"x"
     assert state(there / "old") == "clean"
     store(there / "y.tmp", b"y")
     os.rename(there / "y.tmp", there / "y")
-    assert s3.get(f"{prefix}/y") == b"y"
+    assert server.get(f"{prefix}/y") == b"y"
     assert mount.status()["dirty_bytes"] == 0
-    s3.fresh()
+    server.fresh()
     subprocess.run(["sh", "-c", f"printf hello > {there}/shell; : > {there}/empty"], check=True)
-    assert (s3.get(f"{prefix}/shell"), s3.get(f"{prefix}/empty")) == (b"hello", b"")
-    assert len(s3.sent(prefix)) == 2
+    assert (server.get(f"{prefix}/shell"), server.get(f"{prefix}/empty")) == (b"hello", b"")
+    assert len(server.sent(prefix)) == 2
     (tmp_path / "source").write_bytes(content("source"))
     subprocess.run(["cp", "-p", tmp_path / "source", there / "copy"], check=True)
-    assert s3.get(f"{prefix}/copy") == content("source")
+    assert server.get(f"{prefix}/copy") == content("source")
     eventually(lambda: not mount.status()["staged_objects"], "all is published")
     evict_all(mount, there)
     assert load(there / "copy") == content("source")
     os.unlink(there / "copy")
-    assert s3.get(f"{prefix}/copy") is None
+    assert server.get(f"{prefix}/copy") is None
     assert sync(mount, there)["objects"] == []
 
 
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
-def test_a_failure_publishes_nothing(shared_mounts: Callable[[str], Mount], s3: S3, front_end: str) -> None:
+def test_a_failure_publishes_nothing(
+    shared_mounts: Callable[[str], Mount], server: OriginServer, front_end: str
+) -> None:
     mount = shared_mounts(front_end)
-    there, prefix = through(mount, s3, {"f": b"former"})
+    there, prefix = through(mount, server, {"f": b"former"})
     assert load(there / "f") == b"former"
     store(there / "waits.tmp", b"waits")
-    s3.faults = lambda asked, _: Fault(status=403) if asked.method == "PUT" else None
+    server.faults = lambda asked, _: Fault(status=403) if asked.method == "PUT" else None
     assert errno_of(store, there / "f", b"new") == errno_of(store, there / "g", b"new") == "EIO"
     assert errno_of(os.rename, there / "waits.tmp", there / "f") == "EIO"
     eventually(lambda: b"/f\n" not in staged(mount) and b"/g\n" not in staged(mount), "the failed ones are gone")
-    assert load(there / "f") == s3.get(f"{prefix}/f") == b"former"
+    assert load(there / "f") == server.get(f"{prefix}/f") == b"former"
     assert errno_of(os.stat, there / "g") == "ENOENT"
     assert load(there / "waits.tmp") == b"waits"
-    s3.fresh()
-    s3.faults = lambda asked, number: Fault(status=503) if asked.method == "PUT" and number < 2 else None
+    server.fresh()
+    server.faults = lambda asked, number: Fault(status=503) if asked.method == "PUT" and number < 2 else None
     os.rename(there / "waits.tmp", there / "f")
-    assert load(there / "f") == s3.get(f"{prefix}/f") == b"waits"
+    assert load(there / "f") == server.get(f"{prefix}/f") == b"waits"
     store(there / "g", b"again")
-    assert s3.get(f"{prefix}/g") == b"again"
-    s3.put(f"{prefix}/g", b"theirs")
+    assert server.get(f"{prefix}/g") == b"again"
+    server.put(f"{prefix}/g", b"theirs")
     assert errno_of(store, there / "g", b"mine") == "EIO"  # somebody else wrote it
-    assert s3.get(f"{prefix}/g") == b"theirs"
+    assert server.get(f"{prefix}/g") == b"theirs"
 
 
 @pytest.mark.parametrize("call", ["close", "rename", "unlink"])
-def test_a_kill_between_origin_and_device(make_mount: Callable[..., Mount], s3: S3, call: str) -> None:
+def test_a_kill_between_origin_and_device(make_mount: Callable[..., Mount], server: OriginServer, call: str) -> None:
     """The origin has done it, and the daemon doesn't know: what is there counts at the next mount."""
     mount = make_mount(allow_warnings=WARNINGS)
-    there, prefix = through(mount, s3, {"other": b"other"})
+    there, prefix = through(mount, server, {"other": b"other"})
     store(there / "f", b"former")
     store(there / "f.tmp", b"renamed")
     assert load(there / "other") == b"other"
     eventually(lambda: is_clean(there / "f"), "RELEASE has come")
-    s3.fresh()
+    server.fresh()
     hold = threading.Event()
 
     def faults(asked: Asked, _: int) -> Fault | None:
-        if asked.lists or any(earlier.method in ("PUT", "POST") for earlier in s3.asked[:-1]):
+        if asked.lists or any(earlier.method in ("PUT", "POST", "DELETE") for earlier in server.asked[:-1]):
             return Fault(hold=hold)
-        return Fault(lost=True) if asked.method in ("PUT", "POST") else None
+        return Fault(lost=True) if asked.method in ("PUT", "POST", "DELETE") else None
 
-    s3.faults = faults
+    server.faults = faults
     calls = {
         "close": lambda: store(there / "f", b"closed"),
         "rename": lambda: os.rename(there / "f.tmp", there / "f"),
@@ -110,20 +115,59 @@ def test_a_kill_between_origin_and_device(make_mount: Callable[..., Mount], s3: 
     }
     with ThreadPoolExecutor(1) as others:
         calling = others.submit(errno_of, calls[call])
-        eventually(lambda: len(s3.asked) == 2, "the origin has done it")
+        eventually(lambda: len(server.asked) == 2, "the origin has done it")
         mount.kill(signal.SIGKILL)
         assert calling.result(60) != "ok"
     hold.set()
-    s3.fresh()
+    server.fresh()
     mount.mount()
     expected = {"close": b"closed", "rename": b"renamed", "unlink": None}[call]
-    assert s3.get(f"{prefix}/f") == expected
+    assert server.get(f"{prefix}/f") == expected
     if expected is None:
         assert sorted(os.listdir(there)) == ["other"]
     else:
         assert load(there / "f") == expected
-    s3.faults = lambda *_: Fault(status=503)
+    server.faults = lambda *_: Fault(status=503)
     assert load(there / "other") == b"other"  # which nobody doubts
+
+
+def test_a_kill_after_the_content_before_was_published(make_mount: Callable[..., Mount], s3: S3) -> None:
+    """A content that its close has uploaded, and that is published while the next one is on its way to the origin, is
+    doubted as one that was there before."""
+    mount = make_mount(allow_warnings=WARNINGS)
+    there, prefix = through(mount, s3)
+    kv = mount.ns("kv")
+    store(there / "f.tmp", b"second")
+    descriptor = os.open(there / "f", os.O_RDWR | os.O_CREAT)
+    os.write(descriptor, b"first")
+    # It keeps the file open without a descriptor: what is closed is uploaded, and published when this is gone.
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    mapping = libc.mmap(None, 4096, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    os.close(descriptor)
+    assert s3.get(f"{prefix}/f") == b"first"
+    hold = threading.Event()
+    s3.fresh()
+    s3.faults = lambda asked, number: Fault(hold=hold, lost=not number, status=503 if number else 0)
+    with ThreadPoolExecutor(1) as others:
+        calling = others.submit(errno_of, os.rename, there / "f.tmp", there / "f")
+        try:
+            eventually(lambda: s3.sent(prefix), "the second is on its way")
+            assert mount.status()["staged_objects"] == 2
+            libc.munmap(ctypes.c_void_p(mapping), ctypes.c_size_t(4096))
+            eventually(lambda: mount.status()["staged_objects"] == 1, "the first is published")
+            other = os.open(kv, os.O_RDONLY)
+            os.fsync(other)  # of everything; the kernel holds the other directory until the rename has answered
+            os.close(other)
+        finally:
+            hold.set()
+        eventually(lambda: s3.get(f"{prefix}/f") == b"second", "the origin has it")
+        mount.kill(signal.SIGKILL)
+        assert calling.result(60) != "ok"
+    s3.fresh()
+    mount.mount()
+    assert load(there / "f") == b"second"
 
 
 def test_what_was_dirty_does_not_follow_a_newer_content(shared: Mount, s3: S3) -> None:
@@ -183,8 +227,8 @@ def test_others_are_not_held_up(shared: Mount, s3: S3) -> None:
     assert len(s3.keys(prefix)) == 20
 
 
-def test_many_writers_of_the_same_names(shared: Mount, s3: S3) -> None:
-    there, prefix = through(shared, s3)
+def test_many_writers_of_the_same_names(shared: Mount, server: OriginServer) -> None:
+    there, prefix = through(shared, server)
     names = ["a", "b", "c"]
 
     def write(seed: int) -> None:
@@ -209,7 +253,7 @@ def test_many_writers_of_the_same_names(shared: Mount, s3: S3) -> None:
         writer.join(120)
     eventually(lambda: not shared.status()["staged_objects"], "all is published")
     here = {name: load(there / name) for name in os.listdir(there)}
-    assert {key: s3.get(f"{prefix}/{key}") for key in s3.keys(prefix)} == here
+    assert {key: server.get(f"{prefix}/{key}") for key in server.keys(prefix)} == here
     assert {state(there / name) for name in here} == {"clean"}
     evict_all(shared, there)
     assert {name: load(there / name) for name in here} == here
