@@ -185,7 +185,9 @@ def test_the_quarantine_can_be_inspected(make_mount: Callable[..., Mount]) -> No
 
 def test_quarantined_objects_are_evicted_first(make_mount: Callable[..., Mount]) -> None:
     """They make room before any committed object does."""
-    mount, kv = damaged(make_mount, size="64M", options="lookup_grace=0")
+    # Nothing goes in the background, which would go on down to its mark.
+    options = "lookup_grace=0,high_watermark=100%,low_watermark=99%"
+    mount, kv = damaged(make_mount, size="64M", options=options)
     assert errno_of(load_direct, kv / "x") == "EIO"
     number = 0
     while (status := mount.status())["quarantined_objects"]:
