@@ -140,8 +140,10 @@ class Data(Opening):
             try:
                 return version.staged.read(offset, length)
             except HcfsError:
-                # It may have been published since.
-                pin = version.pin
+                # It may have been published since, or is just being: who does that holds the lock until the pin is
+                # there.
+                with self.lock:
+                    pin = version.pin
                 if pin is None:
                     raise
             return self.store.read(pin, offset, length)

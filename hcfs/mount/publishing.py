@@ -170,6 +170,8 @@ class Publishing(Lookup):
             version.staged.seal()
         except HcfsError as error:
             with self.lock:
+                if version.fate is Fate.PUBLISHED:
+                    return  # by a rename meanwhile, or a link: then it was sealed, and nothing was written since
                 self._fail(version, error.errno)
             raise
         with self.lock:

@@ -131,3 +131,19 @@ def test_what_is_kept_is_for_that_call_alone(me: Process, other: Process) -> Non
     handle = other.open(b"name", WRITE)
     assert other.stat(b"another").state == "committed"
     other.close(handle)
+
+
+def test_a_writer_of_a_hard_link_whose_name_moved_away(rig: Rig, me: Process, other: Process) -> None:
+    """The version that was made for it waits for a name. The other names go on meaning what everybody sees, also to its
+    process: found by tests/model/test_schedules.py."""
+    me.put(b"name", b"old")
+    ino = me.link(b"name", b"link").ino
+    assert errno_of(rig.fs.open, ino, WRITE, me.caller) == "ESTALE"
+    other.rename(b"name", b"moved")
+    handle = me.open(b"name", WRITE | os.O_CREAT)
+    me.write(handle, b"mine")
+    me.close(handle)
+    assert me.load(b"moved") == b"old"
+    other.put(b"moved", b"new")
+    assert me.load(b"moved") == b"new"
+    assert (me.load(b"name"), me.load(b"link")) == (b"mine", b"old")
