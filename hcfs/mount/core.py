@@ -184,15 +184,24 @@ class Core:
 
     def visible_version(self, parent: int, name: bytes, who: Identity) -> Version | None:
         """The version that the name means to the caller: its own, else the most recently closed one that waits under
-        a staging name. None: the committed object, if any. Lock held."""
+        a staging name. None: the committed object, if any. Lock held.
+
+        A version that an open was promised is there for that open alone: it may never come, and the name mean something
+        else long since, when the object was renamed between the caller's lookup and its open."""
         versions = self.versions.of_name(parent, name)
         if not versions:
             return None
         own = self.own_version(parent, name, who)
-        if own is not None:
+        if own is not None and (own.opened or self.sent_back(who)):
             return own
         waiting = [version for version in versions if version.waiting]
         return max(waiting, key=lambda version: version.closed_at or 0.0, default=None)
+
+    def sent_back(self, who: Identity) -> bool:
+        """Whether the caller repeats a walk, for a call that needs a version; also when that can't be told. Lock
+        held."""
+        repeat = self.repeats.of(who.caller.thread)
+        return who.caller.thread <= 0 or (repeat is not None and repeat.writes)
 
     # --- attributes --------------------------------------------------------------------------------------------------
 

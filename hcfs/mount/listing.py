@@ -43,7 +43,7 @@ class Listing(Removal):
             own = [
                 (version.name, version.ino)
                 for version in self.versions.in_directory(ino)
-                if not version.staging and version.owner is not None and version.owner == who.process
+                if version.opened and not version.staging and version.owner is not None and version.owner == who.process
             ]
         return Opened(self.handles.add(DirectoryHandle(ino, parent, own, pin, partial(self.names_in, ino))))
 

@@ -81,8 +81,7 @@ class Lookup(Core):
     def _bind(self, oid: int, parent: int, name: bytes, who: Identity) -> Version | None:
         """A write-open of an object with several names made a version; this lookup, which the kernel repeats for it,
         says which name is meant. Not one that comes later, when the repeated walk has led somewhere else."""
-        repeat = self.repeats.of(who.caller.thread)
-        if who.caller.thread > 0 and (repeat is None or not repeat.writes):
+        if not self.sent_back(who):
             return None
         staging = self.is_staging_name(parent, name)
         version = self.versions.bind(oid, who.process, parent, name, staging=staging)

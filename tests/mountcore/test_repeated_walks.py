@@ -147,3 +147,18 @@ def test_a_writer_of_a_hard_link_whose_name_moved_away(rig: Rig, me: Process, ot
     other.put(b"moved", b"new")
     assert me.load(b"moved") == b"new"
     assert (me.load(b"name"), me.load(b"link")) == (b"mine", b"old")
+
+
+def test_a_writer_of_a_file_that_moved_away(rig: Rig, me: Process, other: Process) -> None:
+    """The same with one name: the version is made under the new one, and its process doesn't see it there."""
+    ino = me.put(b"name", b"old")
+    other.rename(b"name", b"moved")
+    assert errno_of(rig.fs.open, ino, WRITE, me.caller) == "ESTALE"
+    handle = me.open(b"name", WRITE | os.O_CREAT)
+    me.write(handle, b"mine")
+    me.close(handle)
+    other.put(b"moved", b"new")
+    assert (me.load(b"moved"), me.load(b"name")) == (b"new", b"mine")
+    other.unlink(b"moved")
+    assert not me.exists(b"moved")
+    assert me.list().keys() == {b"name"}
