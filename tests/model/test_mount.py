@@ -15,10 +15,9 @@ from harness.cli import hcfs
 from harness.images import create_image
 from harness.mounts import Mount
 from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import rule
-from model.machine import EXAMPLES, STEPS, Target, TreeMachine, picks
-from model.tree import NAMESPACES, Node, Seen
+from model.administered import AdministeredMachine
+from model.machine import EXAMPLES, STEPS, Target
+from model.tree import NAMESPACES, Seen
 from mount.actors import Actor, errno_of, eventually, load_direct
 
 _PARTS = ("used_bytes", "free_bytes", "staged_bytes", "pending_bytes", "quarantined_bytes")
@@ -217,52 +216,11 @@ class MountTarget:
         shutil.rmtree(self.directory)
 
 
-class MountMachine(TreeMachine):
-    """The shared rules, eviction by an administrator, and damage that is met."""
-
+class MountMachine(AdministeredMachine):
     target: MountTarget
 
     def make_target(self) -> Target:
         return MountTarget()
-
-    def in_use(self) -> list[Node]:
-        return [*self.held.values(), *(writer.base for writer in self.writers.values() if writer.base is not None)]
-
-    @rule(namespace=st.sampled_from(NAMESPACES))
-    def evict(self, namespace: str) -> None:
-        """All files but those that somebody has open, or goes on from: each whole, with all its names, and for good."""
-        files = {
-            id(node): node
-            for path, node in self.model.nodes.items()
-            if node.kind == "f" and path.startswith(namespace + "/")
-        }
-        stay = {id(node) for node in self.in_use()}
-        deadline = time.monotonic() + 20
-        while True:
-            gone = self.target.evict(namespace)
-            found = self.target.tree()
-            went = [node for node in files.values() if not any(path in found for path in self.model.names_of(node))]
-            assert gone == len(went)
-            for node in went:
-                assert id(node) not in {id(held) for held in self.held.values()}
-                del files[id(node)]
-                self.model.drop(node)
-            # RELEASE comes after close: what was just looked at may be pinned for a moment.
-            if files.keys() <= stay:
-                break
-            assert time.monotonic() < deadline, "files that nobody uses stay"
-        self.states = [self.model.seen()]
-
-    @rule(pick=picks, scrub=st.booleans())
-    def quarantine(self, pick: int, scrub: bool) -> None:
-        """A flipped byte, met by a reader or by a scrub: a miss for everybody, by every name."""
-        node = self.model.nodes.get(path := self.some(pick, "f"))
-        if node is None or node.kind != "f" or not node.data or any(node is used for used in self.in_use()):
-            return
-        self.target.damage(path, scrub)
-        self.model.drop(node)
-        self.target.sync()
-        self.states = [self.model.seen()]
 
 
 TestMountModel = pytest.mark.timeout(180 + EXAMPLES * 60)(MountMachine.TestCase)

@@ -56,7 +56,13 @@ class Notices:
 class Rig:
     """A filesystem over a store in memory. `now` is its clock."""
 
-    def __init__(self, device: BlockDevice | None = None, size: int = 48 << 20, **settings: Any) -> None:
+    def __init__(
+        self,
+        device: BlockDevice | None = None,
+        size: int = 48 << 20,
+        sleep: Callable[[float], None] = time.sleep,
+        **settings: Any,
+    ) -> None:
         self.now = 1000.0
         self.device = device if device is not None else MemoryDevice(size)
         if device is None:
@@ -69,6 +75,7 @@ class Rig:
             entry_timeout_s=ENTRY_TIMEOUT,
             on_evicted=lambda names: self.notices.forget_names_now(names),
             clock=self._clock,
+            sleep=sleep,
         )
         self.fs = Filesystem(
             self.store, self.cache, self.notices, entry_timeout=ENTRY_TIMEOUT, clock=self._clock, **settings
