@@ -88,7 +88,8 @@ class Opening(Repeating):
         who = Identity(caller)
         self.calls.opens += 1
         with self.lock, self.repeatable(caller, writes=True) as repeat:
-            exists = self.store.lookup(parent, name) is not None or self.own_version(parent, name, who) is not None
+            own = self.own_version_now(parent, name, who)
+            exists = own is not None or self.store.lookup(parent, name) is not None
             if flags & os.O_EXCL and (exists or self._written_now(parent, name)):
                 raise CallError(errno.EEXIST)
             if exists and repeat is not None:

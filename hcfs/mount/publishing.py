@@ -68,7 +68,7 @@ class Publishing(Lookup):
                 self._make_version(who, 0, b"", self._stage_view(ino))
             return
         parent, name = names[0]
-        if self.own_version(parent, name, who) is None:
+        if self.own_version_now(parent, name, who) is None:
             self._make_version(who, parent, name, self._stage_view(ino))
 
     def version_of_name(self, parent: int, name: bytes, who: Identity) -> None:
@@ -77,8 +77,17 @@ class Publishing(Lookup):
         oid = self.store.lookup(parent, name)
         if oid is None or self.store.attributes(oid).kind is not Kind.FILE:
             return
-        if self.own_version(parent, name, who) is None:
+        if self.own_version_now(parent, name, who) is None:
             self._make_version(who, parent, name, self._stage_view(oid))
+
+    def own_version_now(self, parent: int, name: bytes, who: Identity) -> Version | None:
+        """The caller's own version of a name, for an open that begins. One that an earlier open was promised and that
+        is a view of what the name doesn't mean any more is dropped: that open hasn't come. Lock held."""
+        version = self.own_version(parent, name, who)
+        if version is None or version.opened or version.base in (None, self.store.lookup(parent, name)):
+            return version
+        self._drop_unmodified(version)
+        return None
 
     # --- the ends of a version ---------------------------------------------------------------------------------------
 

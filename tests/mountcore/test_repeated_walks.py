@@ -162,3 +162,22 @@ def test_a_writer_of_a_file_that_moved_away(rig: Rig, me: Process, other: Proces
     other.unlink(b"moved")
     assert not me.exists(b"moved")
     assert me.list().keys() == {b"name"}
+
+
+def test_a_promise_that_was_not_kept_is_no_base(rig: Rig, me: Process, other: Process) -> None:
+    """What an earlier open was promised is a view of what the name meant then."""
+    ino = me.put(b"name", b"old")
+    other.rename(b"name", b"moved")
+    assert errno_of(rig.fs.open, ino, WRITE, me.caller) == "ESTALE"
+    assert not me.exists(b"name")
+    rig.fs.repeats.end(me.caller.thread)
+    other.put(b"moved", b"newer")
+    handle = me.open(b"moved", os.O_RDWR)
+    assert me.read(handle) == b"newer"
+    me.close(handle)
+    assert errno_of(rig.fs.open, me.lookup(b"moved").ino, WRITE, me.caller) == "ESTALE"
+    rig.fs.repeats.end(me.caller.thread)
+    other.unlink(b"moved")
+    handle = me.open(b"moved", os.O_RDWR | os.O_CREAT)
+    assert me.read(handle) == b""
+    me.close(handle)
