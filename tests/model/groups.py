@@ -48,7 +48,16 @@ def possible(tree: Tree, scripts: list[list[Call]]) -> list[list[Call]]:
 
 
 def run(target: OperationsTarget, before: Tree, scripts: list[list[Call]], seed: int, end: str) -> Outcome:
-    """AssertionError where the model has no order that explains what was answered and found."""
+    """AssertionError where the model has no order that explains what was answered and found. After any error, nothing
+    can be done with the target any more."""
+    try:
+        return _run(target, before, scripts, seed, end)
+    except BaseException:
+        target.abort()
+        raise
+
+
+def _run(target: OperationsTarget, before: Tree, scripts: list[list[Call]], seed: int, end: str) -> Outcome:
     turns = target.turns
     turns.begin(seed)
     recorder = target.recorder = Recorder()

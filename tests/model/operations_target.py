@@ -48,6 +48,7 @@ class OperationsTarget:
     def __init__(self) -> None:
         self.scheduled = Scheduled()
         self.turns = self.scheduled.turns
+        self.aborted = False
         self._stack = ExitStack()
         self._stack.enter_context(turning(self.turns))
         self.complaints: list[str] = []
@@ -100,8 +101,7 @@ class OperationsTarget:
     # --- the tree -----------------------------------------------------------------------------------------------------
 
     def tree(self) -> dict[str, Seen]:
-        found: dict[str, Seen] = self.run(self._tree)
-        return found
+        return dict(self.run(self._tree))
 
     async def _tree(self) -> dict[str, Seen]:
         seen: dict[str, tuple[str, int, bytes, tuple[tuple[str, bytes], ...], int, int]] = {}
@@ -288,11 +288,13 @@ class OperationsTarget:
 
     def abort(self) -> None:
         """After a finding: nothing is looked at any more."""
+        self.aborted = True
         self.scheduled.kill()
         self._stack.close()
 
     def close(self) -> None:
         try:
-            self.remount()
+            if not self.aborted:
+                self.remount()
         finally:
             self._stack.close()

@@ -23,6 +23,7 @@ class OperationsMachine(AdministeredMachine):
     @rule(scripts=groups.scripts, seed=st.integers(0, 1 << 32), end=st.sampled_from(groups.ENDS))
     def together(self, scripts: list[list[Call]], seed: int, end: str) -> None:
         """Some order of the calls explains what they answered and left; what others have open stays as it is."""
+        self.target.sync()
         outcome = groups.run(self.target, self.model, groups.possible(self.model, scripts), seed, end)
         if outcome.stopped:
             self.writers.clear()
