@@ -101,10 +101,11 @@ class AttributeChanges(Data):
                 alone = version.writers == 1 and version.fate is Fate.STAGED
                 if alone and version.flushed and not version.staging:
                     self._publish(version, version.parent, version.name)
+                # Now, while nobody can remove what was published.
+                return self.getattr(version.ino)
         finally:
             with self.lock:
                 self._let_go(version, writer=True)
-        return self.getattr(version.ino)
 
     def _resize_lock(self, ino: int, changes: Changes) -> Blocking[Entry]:
         lock_file = self.lock_file(ino)

@@ -11,6 +11,7 @@ import pytest
 from mountcore.kernel import Process, Rig
 from store.rig import in_thread
 
+from hcfs.mount.versions import Version
 from hcfs.store import Pin, Staged
 from hcfs.store.errors import StagedFailed
 
@@ -65,3 +66,20 @@ def test_a_read_while_the_rename_publishes(rig: Rig, me: Process, handle: int, m
     me.rename(b"f.tmp", b"f")
     assert reading[0].result(60) == b"content"
     me.close(handle)
+
+
+def test_a_truncate_whose_file_is_removed_as_soon_as_it_is_published(
+    rig: Rig, me: Process, other: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was done, and says so."""
+    me.put(b"f", b"content")
+    let_go = rig.fs._let_go
+
+    def after_the_removal(version: Version, *, writer: bool) -> None:
+        assert other.stat(b"f").size == 3
+        other.unlink(b"f")
+        let_go(version, writer=writer)
+
+    monkeypatch.setattr(rig.fs, "_let_go", after_the_removal)
+    me.truncate(b"f", 3)
+    assert not me.exists(b"f")
