@@ -110,7 +110,7 @@ class Tree:
         found = self.present(old) | self.walk(new)
         if not _same_namespace(old, new):
             found |= {errno.EXDEV}
-        if found:
+        if found - {errno.EXDEV}:
             return found
         source, target = self.nodes[old], self.nodes.get(new)
         if source is target:
