@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from hcfs.cache.eviction import EvictedObjects, Eviction
 from hcfs.cache.index import Index
@@ -17,6 +18,9 @@ from hcfs.cache.victims import Kept, Names, Victims
 from hcfs.cache.watermarks import Watermarks
 from hcfs.store import BLOCK, Store
 from hcfs.store.accounts import Account
+from hcfs.store.errors import MetadataFull
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,17 @@ class Cache:
         """See Eviction.make_room; the store calls it when an allocation of `blocks` blocks, or with 0 of an object's
         row, finds no room."""
         return self._eviction.make_room(blocks)
+
+    def with_room(self, change: Callable[[], T]) -> T:
+        """Change something that metadata must have room for: where it has none, evict for it. Others may take what was
+        evicted for, so that is repeated as long as something can go. Blocks; no lock is held. MetadataFull when nothing
+        can go any more."""
+        while True:
+            try:
+                return change()
+            except MetadataFull:
+                if not self.make_room(0):
+                    raise
 
     def over_high_watermark(self) -> bool:
         """Whether `evict_to_watermark` has something to do."""

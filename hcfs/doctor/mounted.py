@@ -137,11 +137,17 @@ def _origins(status: Status) -> Findings:
         # Of uploads, what counts is what is given up now, and not what has been resolved.
         if error and not is_conflict(error) and error not in [each["reason"] for each in origin.get("failed", ())]:
             remedy = "check the URL, the credentials in the daemon's environment, and the network"
-            yield warning("origin", f"{name}: {error}", remedy)
+            yield warning("origin", f"{name}: {error}{_ago(origin)}", remedy)
         elif origin.get("listings"):
             yield ok("origin", f"{name}: {origin['url']} was listed")
         if origin.get("failed_objects"):
             yield _given_up(status["directory"], name, origin)
+
+
+def _ago(origin: Status) -> str:
+    """When an origin's last error was, which stays until there is another."""
+    seconds = origin.get("last_error_s")
+    return "" if seconds is None else f" ({seconds:.0f} s ago)"
 
 
 def _given_up(directory: str, name: str, origin: Status) -> Finding:

@@ -51,24 +51,19 @@ class Filesystem(WrittenFiles):
                 raise CallError(errno.EROFS)
 
     def with_room(self, make: Callable[[], T | Blocking[T]]) -> T | Blocking[T]:
-        """Change something that metadata must have room for. Where it has none, evict for it; only then is the answer
-        Blocking. Others may take what was evicted for, so it is asked again as long as something could be evicted."""
+        """Change something that metadata must have room for, as Cache.with_room; the answer is Blocking only where
+        there is none at once."""
         try:
             return make()
+        except MetadataFull:
+            return Blocking(lambda: self._with_room_made(make))
+
+    def _with_room_made(self, make: Callable[[], T | Blocking[T]]) -> T:
+        try:
+            return self.cache.with_room(lambda: finish(make()))
         except MetadataFull as error:
-            first = error
-
-        def evict_and_make() -> T:
-            refusal = first
-            while self.cache.make_room(0):
-                try:
-                    return finish(make())
-                except MetadataFull as error:
-                    refusal = error
-            self.store.note_full(refusal)
-            raise refusal
-
-        return Blocking(evict_and_make)
+            self.store.note_full(error)
+            raise
 
     def path_of(self, ino: int) -> bytes:
         """Where an inode is, for the log; its number when it has no name."""

@@ -19,7 +19,7 @@ from hcfs.mount.streaming import Stream, Waiting
 from hcfs.mount.tuning import tune_streaming
 from hcfs.origin import Listed, NotAtOrigin, OriginChanged, OriginError, Patience, WrongContent, transfer
 from hcfs.store import Staged
-from hcfs.store.errors import MetadataFull, NoSpace, QuotaExceeded
+from hcfs.store.errors import NoSpace, QuotaExceeded
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +163,7 @@ class Ingests:
         if error is not None and not self._stop.is_set():
             counts = origin.counts
             counts.failures += 1
-            counts.last_error = str(error)
+            counts.note_error(error)
             if isinstance(error, (NotAtOrigin, OriginChanged)):
                 origin.outdated = True
                 self._core.kernel.forget_name(remote.parent, remote.name)
@@ -182,7 +182,7 @@ class Ingests:
         self._require_fit(ingest)
         again = Patience(self._stop, attempts=WHOLE_ATTEMPTS)
         while True:
-            staged = self._staged(ingest)
+            staged = self._core.cache.with_room(lambda: self._staged(ingest))
             stream = Stream(self._core.store, ingest.remote, staged, self._waiting)
             try:
                 self._fill(staged, ingest, stream)
@@ -230,24 +230,19 @@ class Ingests:
 
     def _staged(self, ingest: Ingest) -> Staged:
         core, remote = self._core, ingest.remote
-        while True:
-            try:
-                with core.lock:
-                    core.store.require_row()
-                    owner = core.store.attributes(remote.namespace)
-                    staged = core.store.stage(
-                        None,
-                        namespace=remote.namespace,
-                        mode=ingest.origin.file_mode,
-                        uid=owner.uid,
-                        gid=owner.gid,
-                        xattrs={ETAG: remote.listed.etag.encode()},
-                    )
-                    core.store.assign(staged, core.cache.account(remote.namespace, remote.name))
-                    return staged
-            except MetadataFull:
-                if not core.cache.make_room(0):
-                    raise
+        with core.lock:
+            core.store.require_row()
+            owner = core.store.attributes(remote.namespace)
+            staged = core.store.stage(
+                None,
+                namespace=remote.namespace,
+                mode=ingest.origin.file_mode,
+                uid=owner.uid,
+                gid=owner.gid,
+                xattrs={ETAG: remote.listed.etag.encode()},
+            )
+            core.store.assign(staged, core.cache.account(remote.namespace, remote.name))
+            return staged
 
     def _fill(self, staged: Staged, ingest: Ingest, stream: Stream) -> None:
         """The object's bytes, in order, in writes that go to the device as they are: a buffer at once, or where readers

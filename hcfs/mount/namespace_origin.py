@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
@@ -37,6 +38,17 @@ class OriginCounts:
     uploaded_bytes: int = 0
     upload_failures: int = 0
     last_error: str | None = None
+    last_error_at: float = 0.0
+    """On the monotonic clock."""
+
+    def note_error(self, error: object) -> None:
+        """What the status says went wrong last, whatever has gone well since."""
+        self.last_error, self.last_error_at = str(error), time.monotonic()
+
+    @property
+    def last_error_s(self) -> float | None:
+        """Seconds since then."""
+        return None if self.last_error is None else round(time.monotonic() - self.last_error_at, 1)
 
 
 class Origin:

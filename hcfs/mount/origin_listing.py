@@ -10,7 +10,7 @@ from hcfs.mount.namespace_origin import Origin, OriginRegistry
 from hcfs.mount.remote import Remote, RemoteListing, split_key
 from hcfs.origin import Listed, OriginError, OriginRefused, Patience
 from hcfs.store import Kind
-from hcfs.store.errors import MetadataFull, NoSuchObject, StoreError
+from hcfs.store.errors import NoSuchObject, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -87,29 +87,28 @@ class Relisting:
         """The directory's id in the store, made if it is absent; None where a file is in the way."""
         if parts not in self._directories:
             parent = self._directory(parts[:-1])
-            self._directories[parts] = None if parent is None else self._made(parent, parts[-1])
+            self._directories[parts] = None if parent is None else self._made_with_room(parent, parts[-1])
         return self._directories[parts]
+
+    def _made_with_room(self, parent: int, name: bytes) -> int | None:
+        return self._core.cache.with_room(lambda: self._made(parent, name))
 
     def _made(self, parent: int, name: bytes) -> int | None:
         core = self._core
         while True:
-            try:
-                with core.lock, core.store.lock:
-                    oid = core.store.lookup(parent, name)
-                    if oid is None:
-                        owner = core.store.attributes(self._origin.namespace)
-                        return core.store.mkdir(parent, name, 0o755, owner.uid, owner.gid)
-                    attributes = core.store.attributes(oid)
-                    if attributes.kind is Kind.DIRECTORY:
-                        return oid
-                    if core.store.get_xattr(oid, ETAG) is None:
-                        return None  # written here, and not at the origin yet
-                    # It was an object, and is cached; there are others below it now.
-                    core.store.unlink(parent, name)
-                core.kernel.forget_name(parent, name)
-            except MetadataFull:
-                if not core.cache.make_room(0):
-                    raise
+            with core.lock, core.store.lock:
+                oid = core.store.lookup(parent, name)
+                if oid is None:
+                    owner = core.store.attributes(self._origin.namespace)
+                    return core.store.mkdir(parent, name, 0o755, owner.uid, owner.gid)
+                attributes = core.store.attributes(oid)
+                if attributes.kind is Kind.DIRECTORY:
+                    return oid
+                if core.store.get_xattr(oid, ETAG) is None:
+                    return None  # written here, and not at the origin yet
+                # It was an object, and is cached; there are others below it now.
+                core.store.unlink(parent, name)
+            core.kernel.forget_name(parent, name)
 
     def _remote(self, parent: int, name: bytes, listed: Listed) -> Remote:
         """The one that is known already, where it is the same content. Where what was cached counts for ever, a cached

@@ -130,7 +130,7 @@ class Origins:
             Relisting(self._core, self, origin).run()
             origin.counts.listings += 1
         except HcfsError as error:
-            origin.counts.last_error = str(error)
+            origin.counts.note_error(error)
             if not self.stop.is_set():
                 log.warning("an origin can't be listed: %s", error)
             raise
@@ -174,6 +174,7 @@ class Origins:
                 "ingested_bytes": origin.counts.ingested_bytes,
                 "failures": origin.counts.failures,
                 "last_error": origin.counts.last_error,
+                "last_error_s": origin.counts.last_error_s,
                 "ingesting": self.ingests.status(origin.namespace),
                 "write_policy": origin.options.write_policy,
                 "uploads": origin.counts.uploads,

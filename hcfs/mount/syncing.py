@@ -11,7 +11,7 @@ from hcfs.mount.answers import CallError
 from hcfs.mount.control import POLL, Answer, Command
 from hcfs.mount.filesystem import Filesystem
 from hcfs.mount.namespace_origin import Origin
-from hcfs.mount.uploads import SHOWN_MAX
+from hcfs.mount.unsynced_files import SHOWN_MAX
 from hcfs.mount.versions import Name
 from hcfs.origin import CONFLICT
 from hcfs.store import Kind

@@ -9,18 +9,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from hcfs.cache import ANYTHING, DOUBT, ETAG, SYNC, SyncRecord
 from hcfs.errors import HcfsError
 from hcfs.mount.core import Core
-from hcfs.mount.lockfiles import is_lock_name
 from hcfs.mount.namespace_origin import Origin, OriginRegistry
 from hcfs.mount.outgoing import key_of, outgoing_object
+from hcfs.mount.unsynced_files import Unsynced, UnsyncedFiles
 from hcfs.mount.versions import Name
 from hcfs.origin import Listed, OriginError, Patience, Uploaded
-from hcfs.store import BLOCK
-from hcfs.store.errors import DamagedGranule, MetadataFull, NoSuchObject
+from hcfs.store.errors import DamagedGranule
 
 log = logging.getLogger(__name__)
 
@@ -32,122 +30,24 @@ other's."""
 REASON_MAX = 400
 """Characters of a reason that is kept."""
 
-SHOWN_MAX = 1000
-"""Files listed one by one in an answer."""
 
-
-class Unsynced:
-    """A published file that its origin doesn't have. Guarded by the core's lock."""
-
-    __slots__ = ("attempts", "gone", "halt", "last_error", "name", "namespace", "oid", "record", "sent", "uploading")
-
-    def __init__(self, oid: int, namespace: int, name: Name, record: SyncRecord) -> None:
-        self.oid = oid
-        self.namespace = namespace
-        self.name = name
-        self.record = record
-        self.uploading = False
-        self.sent = 0
-        """Bytes of the attempt under way."""
-        self.attempts = 0
-        self.last_error: str | None = None
-        self.gone = False
-        """Its name leads to something else by now, or to nothing: nobody wants it uploaded any more."""
-        self.halt = threading.Event()
-        """Set when an upload under way is to end at its next pause or piece."""
-
-    @property
-    def state(self) -> str:
-        """As `user.hcfs.state` says it."""
-        return "uploading" if self.uploading else "dirty" if self.record.reason is None else "sync-failed"
-
-
-class Uploads:
-    """The register of unsynced files, and the threads that upload them.
+class Uploads(UnsyncedFiles):
+    """The unsynced files of a mount, and the threads that upload them.
 
     One upload, or removal, of a name is under way at a time, so the origin gets a name's contents in the order in which
     they were published. A content that is replaced meanwhile is marked as gone: its end marks nothing clean."""
 
     def __init__(self, core: Core, origins: OriginRegistry, stop: threading.Event, *, attempts: int) -> None:
-        self._core = core
+        super().__init__(core)
         self._origins = origins
         self.stop = stop
         self._attempts = attempts
-        self._unsynced: dict[int, Unsynced] = {}
-        self._by_name: dict[Name, Unsynced] = {}
         self._busy: set[Name] = set()
         self._doubted: set[Name] = set()
         self._wanted: Counter[Name] = Counter()
         self._threads: dict[int, ThreadPoolExecutor] = {}
-        self._changed = threading.Condition(core.lock)
 
-    # --- what is unsynced --------------------------------------------------------------------------------------------
-
-    def load(self) -> None:
-        """Take over what an earlier mount left. The cache keeps it from eviction already. What it was replacing or
-        removing at an origin when it crashed is dropped: it is fetched again if it is still there."""
-        core = self._core
-        with core.lock:
-            unsynced = core.store.with_xattr(SYNC)
-            for oid in {oid for oid, _ in core.store.with_xattr(DOUBT)} - {oid for oid, _ in unsynced}:
-                for doubtful in core.store.names_of(oid):
-                    core.store.unlink(*doubtful)
-            for oid, value in unsynced:
-                # Staging patterns may have changed since: what was published under a name that went out still goes.
-                name = next((name for name in core.store.names_of(oid) if not is_lock_name(name[1])), None)
-                if name is not None:
-                    self.add(oid, name, SyncRecord.decode(value))
-                    continue
-                core.cache.let_go(oid)  # it stays here: the mark means nothing
-                try:
-                    core.store.replace_xattrs(oid, {SYNC: None})
-                except HcfsError as error:
-                    log.info("object %d keeps a mark of an upload that it isn't to have: %s", oid, error)
-
-    def add(self, oid: int, name: Name, record: SyncRecord) -> None:
-        """A file was published that its origin doesn't have; what its name led to before is gone. The core's lock is
-        held; memory only."""
-        self.forget(name)
-        unsynced = Unsynced(oid, self._core.store.namespace_of(oid), name, record)
-        self._unsynced[oid] = self._by_name[name] = unsynced
-        if record.reason is None:
-            self._submit(unsynced)
-
-    def forget(self, name: Name) -> None:
-        """A name leads to another content from now on, or to none: what it led to need not be uploaded. The core's
-        lock is held."""
-        unsynced = self._by_name.pop(name, None)
-        if unsynced is not None:
-            unsynced.gone = True
-            unsynced.halt.set()
-            del self._unsynced[unsynced.oid]
-            self._core.cache.let_go(unsynced.oid)
-            self._changed.notify_all()
-
-    def forget_removed(self, namespace: int) -> None:
-        """The same for all of a namespace that is no longer what its name leads to. The core's lock is held."""
-        for unsynced in self.of(namespace):
-            if not self._is_current(unsynced):
-                self.forget(unsynced.name)
-
-    def _is_current(self, unsynced: Unsynced) -> bool:
-        """Whether it is what its name leads to. Lock held."""
-        try:
-            return not unsynced.gone and self._core.store.lookup(*unsynced.name) == unsynced.oid
-        except HcfsError:
-            return False  # its directory is gone
-
-    def at(self, name: Name) -> Unsynced | None:
-        """What a name leads to, if its origin doesn't have it. The core's lock is held."""
-        return self._by_name.get(name)
-
-    def get(self, oid: int) -> Unsynced | None:
-        """An unsynced file by its id. The core's lock is held."""
-        return self._unsynced.get(oid)
-
-    def of(self, namespace: int) -> list[Unsynced]:
-        """All of a namespace, the oldest first. The core's lock is held."""
-        return [each for each in self._unsynced.values() if each.namespace == namespace]
+    # --- one at a time -----------------------------------------------------------------------------------------------
 
     def is_busy(self, name: Name) -> bool:
         """Whether a name's content is on its way, or is being removed, at this moment. The core's lock is held."""
@@ -235,7 +135,7 @@ class Uploads:
         origin = self._origins.of(unsynced.namespace)
         if origin is not None:
             origin.counts.upload_failures += 1
-            origin.counts.last_error = reason
+            origin.counts.note_error(reason)
         log.warning("%s isn't uploaded, and is kept: %s; see 'hcfs sync'", self._path(unsynced), reason)
         self._changed.notify_all()
 
@@ -249,43 +149,6 @@ class Uploads:
         with self._changed:
             while pending() and not stopped():
                 self._changed.wait(poll)
-
-    def status(self, namespace: int) -> dict[str, Any]:
-        """Counts of what a namespace's origin doesn't have, what is on its way, and what was given up."""
-        with self._core.lock:
-            unsynced = self.of(namespace)
-            uploading = [each for each in unsynced if each.uploading]
-            failed = [each for each in unsynced if each.state == "sync-failed"]
-            return {
-                "unsynced_objects": len(unsynced),
-                "unsynced_bytes": self._core.cache.unsynced_bytes(namespace),
-                "failed_objects": len(failed),
-                "uploading": [self.shown(each) for each in uploading],
-                "failed": [self.shown(each) for each in failed[:SHOWN_MAX]],
-            }
-
-    def shown(self, unsynced: Unsynced) -> dict[str, Any]:
-        """One file, for answers. The core's lock is held."""
-        try:
-            size = self._core.store.attributes(unsynced.oid).blocks * BLOCK
-        except NoSuchObject:
-            size = 0
-        return {
-            "path": self._path(unsynced),
-            "state": unsynced.state,
-            "bytes": size,
-            "sent_bytes": unsynced.sent if unsynced.uploading else 0,
-            "attempts": unsynced.attempts,
-            "reason": unsynced.record.reason or unsynced.last_error,
-        }
-
-    def _path(self, unsynced: Unsynced) -> str:
-        """Below the namespace."""
-        try:
-            path = self._core.store.path_of(unsynced.name[0]) + b"/" + unsynced.name[1]
-        except HcfsError:
-            path = b"?/" + unsynced.name[1]
-        return path.partition(b"/")[2].decode(errors="backslashreplace")
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -388,22 +251,20 @@ class Uploads:
         core, store = self._core, self._core.store
         origin.counts.uploads += 1
         origin.counts.uploaded_bytes += uploaded.size
-        while True:
-            try:
-                with core.lock, store.lock:
-                    if not self._is_current(unsynced):
-                        self._note_base(origin, unsynced, key, uploaded)
-                        return
-                    store.replace_xattrs(unsynced.oid, {ETAG: uploaded.etag.encode(), SYNC: None})
-                    mtime_ns = store.attributes(unsynced.oid).mtime_ns
-                    listed = Listed(key, uploaded.size, mtime_ns, uploaded.etag)
-                    remote = self._origins.new_remote(origin, *unsynced.name, listed, unsynced.oid)
-                    self._origins.changed(origin, unsynced.name, remote)
-                    self.forget(unsynced.name)
+
+        def mark() -> None:
+            with core.lock, store.lock:
+                if not self._is_current(unsynced):
+                    self._note_base(origin, unsynced, key, uploaded)
                     return
-            except MetadataFull:
-                if not core.cache.make_room(0):
-                    raise
+                store.replace_xattrs(unsynced.oid, {ETAG: uploaded.etag.encode(), SYNC: None})
+                mtime_ns = store.attributes(unsynced.oid).mtime_ns
+                listed = Listed(key, uploaded.size, mtime_ns, uploaded.etag)
+                remote = self._origins.new_remote(origin, *unsynced.name, listed, unsynced.oid)
+                self._origins.changed(origin, unsynced.name, remote)
+                self.forget(unsynced.name)
+
+        core.cache.with_room(mark)
 
     def _note_base(self, origin: Origin, unsynced: Unsynced, key: str, uploaded: Uploaded) -> None:
         """The origin has what was replaced here meanwhile: the successor is to replace just that there."""
@@ -413,11 +274,3 @@ class Uploads:
         successor = self._by_name.get(unsynced.name)
         if successor is not None and successor.record.base == unsynced.record.base != ANYTHING:
             self._set_record(successor, SyncRecord(uploaded.etag, successor.record.reason))
-
-    def _set_record(self, unsynced: Unsynced, record: SyncRecord) -> None:
-        """What can't be written down counts until the mount ends: the file is dirty then, and is uploaded again."""
-        unsynced.record = record
-        try:
-            self._core.store.replace_xattrs(unsynced.oid, {SYNC: record.encode()})
-        except HcfsError as error:
-            log.info("what became of the upload of %s isn't kept: %s", self._path(unsynced), error)

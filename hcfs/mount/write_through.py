@@ -123,7 +123,7 @@ class WriteThrough(WrittenVersions):
             raise CallError(errno.EIO, f"its bytes on the device are damaged: {error}") from None
         except OriginError as error:
             origin.counts.upload_failures += 1
-            origin.counts.last_error = str(error)
+            origin.counts.note_error(error)
             raise
 
     def _require_unchanged(self, version: Version) -> None:

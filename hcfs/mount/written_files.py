@@ -30,7 +30,6 @@ from hcfs.mount.versions import Fate, Version
 from hcfs.mount.write_through import ATTEMPTS, WriteThrough
 from hcfs.origin import OriginChanged, OriginError, OriginUploader, Patience
 from hcfs.store import ROOT_ID, Pin
-from hcfs.store.errors import MetadataFull
 
 
 class WrittenFiles(WriteThrough):
@@ -298,7 +297,7 @@ class WrittenFiles(WriteThrough):
         try:
             patience.insist(lambda: uploader.delete(key))
         except OriginError as error:
-            origin.counts.last_error = str(error)
+            origin.counts.note_error(error)
             raise CallError(errno.EIO, str(error)) from None
 
     def rmdir(self, parent: int, name: bytes) -> None:
@@ -357,13 +356,7 @@ class WrittenFiles(WriteThrough):
                 self.send(origin, version, parent, name)
             except OriginError as error:
                 raise CallError(errno.EIO, str(error)) from None
-            while True:
-                try:
-                    finish(publish())
-                    return
-                except MetadataFull:
-                    if not self.cache.make_room(0):
-                        raise
+            self.cache.with_room(lambda: finish(publish()))
 
     def _rename_version(
         self, version: Version, new: tuple[int, bytes], target: Version | None, *, replace: bool

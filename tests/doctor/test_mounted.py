@@ -132,6 +132,8 @@ def test_uploads_that_were_given_up(shared_mount: Mount, monkeypatch: pytest.Mon
     origin |= {"last_error": "AccessDenied", "failed": [{"path": "c", "reason": "AccessDenied"}]}
     assert "--retry" in (found()["uploads"].remedy or "")
     assert found()["origin"].verdict == "ok"
+    origin |= {"last_error": "SlowDown", "last_error_s": 61.2}
+    assert found()["origin"].detail.endswith("SlowDown (61 s ago)")
     monkeypatch.setattr(mounted, "find_spec", lambda name: None)
     assert found()["extra origins"].verdict == "warning"
     status["namespaces"] = {"kv": {}}

@@ -126,6 +126,7 @@ def test_an_error_reaches_everybody_and_is_not_kept(shared: Mount, server: Origi
     assert "503" in named[0]
     assert origin_status(mount, weights)["failures"] == 1
     assert "503" in origin_status(mount, weights)["last_error"]
+    assert 0 <= origin_status(mount, weights)["last_error_s"] < 60
     server.faults = lambda *_: None
     assert load(model) == FILES["llama/model.safetensors"]
 
