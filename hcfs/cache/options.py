@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from hcfs.cache.sizes import parse_size
 from hcfs.errors import UsageError
@@ -153,7 +153,7 @@ def _origin(value: str) -> str:
     elif "@" in parts.netloc:
         problem = "credentials aren't part of it: they come from the daemon's environment"
     elif parts.scheme in ("s3", "gs"):
-        problem = "" if parts.netloc else "it names no bucket"
+        problem = _problem_of_prefix(parts.path) if parts.netloc else "it names no bucket"
     elif parts.scheme == "file":
         problem = "" if not parts.netloc and parts.path.startswith("/") else "the directory must be absolute"
     elif not value.startswith("/"):
@@ -164,6 +164,16 @@ def _origin(value: str) -> str:
             "or /DIRECTORY"
         )
     return value
+
+
+def _problem_of_prefix(path: str) -> str:
+    """What keeps the client from asking for just this prefix; "" for nothing. It would make another one of it."""
+    prefix = unquote(path)
+    if prefix != prefix.strip() or any(
+        part in ("", ".", "..") for part in prefix.strip("/").split("/") if prefix.strip("/")
+    ):
+        return "its prefix begins or ends with a blank, or has an empty part, . or .."
+    return ""
 
 
 def _of_origin(option: str, value: str) -> str | None:

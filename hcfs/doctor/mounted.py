@@ -136,7 +136,9 @@ def _origins(status: Status) -> Findings:
         error = origin.get("last_error")
         # Of uploads, what counts is what is given up now, and not what has been resolved.
         if error and not is_conflict(error) and error not in [each["reason"] for each in origin.get("failed", ())]:
-            remedy = "check the URL, the credentials in the daemon's environment, and the network"
+            remedy = (
+                "mend what it names; else check the URL, the credentials in the daemon's environment, and the network"
+            )
             yield warning("origin", f"{name}: {error}{_ago(origin)}", remedy)
         elif origin.get("listings"):
             yield ok("origin", f"{name}: {origin['url']} was listed")

@@ -110,6 +110,17 @@ def local_directory(url: str) -> str | None:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of what the library says: the rest is its own source."""
-    text = (str(error).splitlines() or [""])[0].strip()
-    return text[:_REASON_MAX] or type(error).__name__
+    """What the library says, in one line: behind it is its own source. What it doesn't say is added."""
+    said = str(error).partition("\n\nDebug source:")[0].strip()
+    text = "".join(character if character.isprintable() else repr(character)[1:-1] for character in said)
+    text = text[:_REASON_MAX] or type(error).__name__
+    return text + next((hint for words, hint in _HINTS.items() if words in text), "")
+
+
+_HINTS = {
+    "builder error": "; an endpoint with http:// needs AWS_ALLOW_HTTP=true, for gs:// GOOGLE_ALLOW_HTTP=true",
+    "http://169.254.169.254/": "; the daemon's environment has no credentials, and this machine has no role",
+    "invalid path": "; rename or remove it at the origin",
+    "File system loop": "; remove that symlink",
+}
+"""By what the library says: the cause or the remedy that it leaves out."""

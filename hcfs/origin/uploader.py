@@ -5,6 +5,7 @@ which can't be made without one and only of what is stored in its own namespace.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,12 @@ after its request has failed, so none is a buffer that is used for something els
 
 KEY_MAX = 1024
 """Bytes, prefix included: S3's and Google's."""
+
+FILE_NAME_MAX = 253
+"""Bytes of a file's name in a directory as origin: obstore writes it under that name, `#` and a digit first."""
+
+_STAGED = re.compile(r"#[0-9]+$")
+"""Names that obstore takes for such files of its own: it neither writes nor lists them."""
 
 CONFLICT = "was written by somebody else since this device knew it"
 """What every UploadConflict says."""
@@ -281,7 +288,11 @@ class _Held:
 def can_be_key(path: str, url: str) -> bool:
     """Whether a path below a namespace can be an object's key below the prefix of an origin: what obstore and S3 both
     take. Asks nobody."""
-    prefix = "" if local_directory(url) is not None else unquote(urlsplit(url).path).strip("/")
+    directory = local_directory(url) is not None
+    prefix = "" if directory else unquote(urlsplit(url).path).strip("/")
+    file = path.rpartition("/")[2]
+    if directory and (len(file.encode()) > FILE_NAME_MAX or _STAGED.search(file)):
+        return False
     if not path or len(f"{prefix}/{path}".lstrip("/").encode()) > KEY_MAX:
         return False
     return all(

@@ -52,6 +52,14 @@ REFUSED = {
         "9999999999T",
     ): "salt_quota=9999999999T can't be set: it isn't a size; give one such as 64M or 1G, or none",
     ("origin", "s3://"): f"origin=s3:// can't be set: it names no bucket; {ORIGINS}",
+    **{
+        (
+            "origin",
+            url,
+        ): f"origin={url} can't be set: its prefix begins or ends with a blank, or has an empty part, . or ..; "
+        f"{ORIGINS}"
+        for url in ("s3://b/../p", "gs://b/x/%2e%2e/p", "s3://b/x//y", "s3://b/p ", "s3://b/./p")
+    },
     ("origin", "gs:///x"): f"origin=gs:///x can't be set: it names no bucket; {ORIGINS}",
     (
         "origin",

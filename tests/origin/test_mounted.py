@@ -208,6 +208,29 @@ def test_a_quarantined_object_is_fetched_again(shared: Mount, s3: S3, verify: st
     assert origin_status(mount, weights)["ingests"] == 2
 
 
+def test_what_a_directory_as_origin_mustnt_have(shared: Mount, tmp_path: Path) -> None:
+    """What obstore takes for its own isn't seen; what it can't name fails the listing, with the name and the remedy."""
+    source = tmp_path / "hub"
+    source.mkdir()
+    (source / "seen").write_bytes(b"seen")
+    (source / "model#1").write_bytes(b"unseen")
+    mount = shared
+    hcfs("ns", "create", mount.dir, "before", "--origin", source)
+    assert os.listdir(mount.dir / "before") == ["seen"]
+    for number, (name, shown) in enumerate([("new\nline", r"new\nline"), (os.fsdecode(b"bad\xff"), "bad%FF")]):
+        (source / name).write_bytes(b"")
+        hcfs("ns", "create", mount.dir, f"after{number}", "--origin", source)
+        assert errno_of(os.listdir, mount.dir / f"after{number}") == "EIO"
+        said = mount.status()["origins"][f"after{number}"]["last_error"]
+        assert shown in said
+        assert said.endswith("; rename or remove it at the origin")
+        (source / name).unlink()
+    (source / "loop").symlink_to(".")
+    hcfs("ns", "create", mount.dir, "loops", "--origin", source)
+    assert errno_of(os.listdir, mount.dir / "loops") == "EIO"
+    assert mount.status()["origins"]["loops"]["last_error"].endswith("; remove that symlink")
+
+
 def test_a_directory_as_origin(shared: Mount, tmp_path: Path) -> None:
     source = tmp_path / "a hub"
     (source / "snapshots").mkdir(parents=True)
