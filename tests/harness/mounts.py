@@ -63,11 +63,11 @@ class Mount:
                 command = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
                 if os.fsencode(self.dir) not in command:
                     continue
-                links = (os.readlink(f"/proc/{entry}/fd/{fd}") for fd in os.listdir(f"/proc/{entry}/fd"))
-                if "/dev/fuse" in links:
-                    return int(entry)
+                descriptors = os.listdir(f"/proc/{entry}/fd")
             except OSError:
                 continue
+            if any(_leads_to_fuse(f"/proc/{entry}/fd/{fd}") for fd in descriptors):
+                return int(entry)
         return None
 
     def kill(self, number: int = signal.SIGKILL) -> None:
@@ -112,6 +112,13 @@ class Mount:
         unexpected = self.unexpected_lines()
         assert not problem, problem
         assert not unexpected, f"the daemon logged what the test didn't expect: {unexpected[:10]}"
+
+
+def _leads_to_fuse(descriptor: str) -> bool:
+    try:
+        return os.readlink(descriptor) == "/dev/fuse"
+    except OSError:  # closed meanwhile, as the daemon does with files of /proc
+        return False
 
 
 def _alive(pid: int) -> bool:
