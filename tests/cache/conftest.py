@@ -47,8 +47,10 @@ class Rig:
         self.open()
 
     def namespace(self, name: str = "kv") -> int:
-        oid = self.store.lookup(ROOT_ID, name.encode())
-        return oid if oid is not None else self.store.mkdir(ROOT_ID, name.encode(), 0o755, 0, 0)
+        """A directory at the root, made where it is absent; threads may ask for it at once."""
+        with self.store.lock:
+            oid = self.store.lookup(ROOT_ID, name.encode())
+            return oid if oid is not None else self.store.mkdir(ROOT_ID, name.encode(), 0o755, 0, 0)
 
     def put(self, name: str, blocks: int = 1, namespace: str = "kv") -> int:
         """Store an object of so many blocks; its id."""

@@ -39,8 +39,10 @@ def again(store: Store) -> Store:
 
 
 def namespace(store: Store, name: bytes = b"kv") -> int:
-    found = store.lookup(ROOT_ID, name)
-    return store.mkdir(ROOT_ID, name, 0o755, 0, 0) if found is None else found
+    """A directory at the root, made where it is absent; threads may ask for it at once."""
+    with store.lock:
+        found = store.lookup(ROOT_ID, name)
+        return store.mkdir(ROOT_ID, name, 0o755, 0, 0) if found is None else found
 
 
 def stage(store: Store, base: int | None = None, **more: object) -> Staged:
