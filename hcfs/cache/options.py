@@ -169,9 +169,8 @@ def _origin(value: str) -> str:
 def _problem_of_prefix(path: str) -> str:
     """What keeps the client from asking for just this prefix; "" for nothing. It would make another one of it."""
     prefix = unquote(path)
-    if prefix != prefix.strip() or any(
-        part in ("", ".", "..") for part in prefix.strip("/").split("/") if prefix.strip("/")
-    ):
+    inside = prefix.strip("/")
+    if prefix != prefix.strip() or (inside and not {"", ".", ".."}.isdisjoint(inside.split("/"))):
         return "its prefix begins or ends with a blank, or has an empty part, . or .."
     return ""
 

@@ -11,7 +11,7 @@ import pyfuse3
 import trio
 
 from hcfs.errors import HcfsError
-from hcfs.mount.guard import is_connected
+from hcfs.mount.guard import identity
 from hcfs.mount.notify import Notices
 from hcfs.mount.operations import Operations
 
@@ -90,7 +90,7 @@ class PyfuseFrontEnd:
 
     def _is_gone(self) -> bool:
         device = self._operations.device
-        here = device is not None and is_connected(os.minor(device))
+        here = device is not None and identity(os.minor(device)) is not None
         self._was_here = self._was_here or here
         return self._was_here and not here
 

@@ -58,11 +58,6 @@ def start_guard(path: str) -> None:
         os._exit(0)
 
 
-def is_connected(connection: int) -> bool:
-    """Whether the kernel still has the connection; False also where its list of connections isn't mounted."""
-    return os.path.exists(f"{_CONNECTIONS}/{connection}")
-
-
 def identity(connection: int) -> int | None:
     """What tells a connection from those that had its number before, or get it once it is gone: the inode number of its
     directory, which the kernel's list counts upwards. None where there is no such connection, or no list."""

@@ -11,7 +11,6 @@ import base64
 import hashlib
 import json
 import re
-import urllib.error
 import urllib.request
 from importlib.resources import files
 from urllib.parse import parse_qs
@@ -51,7 +50,7 @@ class Gcs(OriginServer):
         }
 
     def make_bucket(self) -> None:
-        self._request("POST", "/storage/v1/b", json.dumps({"name": BUCKET}).encode(), kind="application/json")
+        self.ask("POST", "/storage/v1/b", json.dumps({"name": BUCKET}).encode(), kind="application/json")
 
     def put(self, key: str, content: bytes, *, encoding: str = "") -> None:
         """encoding: what the object's Content-Encoding says."""
@@ -65,22 +64,17 @@ class Gcs(OriginServer):
             self.put(name, piece)
         order = {"sourceObjects": [{"name": name} for name in names], "destination": {"contentType": "x/y"}}
         path = f"/storage/v1/b/{BUCKET}/o/{_quoted(key)}/compose"
-        self._request("POST", path, json.dumps(order).encode(), kind="application/json")
+        self.ask("POST", path, json.dumps(order).encode(), kind="application/json")
         self._composed.add(key)
 
     def delete(self, key: str) -> None:
-        self._request("DELETE", f"/storage/v1/b/{BUCKET}/o/{_quoted(key)}")
+        self.ask("DELETE", f"/storage/v1/b/{BUCKET}/o/{_quoted(key)}")
 
-    def get(self, key: str) -> bytes | None:
-        try:
-            return self._request("GET", f"/storage/v1/b/{BUCKET}/o/{_quoted(key)}?alt=media")
-        except urllib.error.HTTPError as error:
-            if error.code != 404:
-                raise
-            return None
+    def content_path(self, key: str) -> str:
+        return f"/storage/v1/b/{BUCKET}/o/{_quoted(key)}?alt=media"
 
     def keys(self, prefix: str) -> list[str]:
-        found = json.loads(self._request("GET", f"/storage/v1/b/{BUCKET}/o?prefix={_quoted(prefix)}/"))
+        found = json.loads(self.ask("GET", f"/storage/v1/b/{BUCKET}/o?prefix={_quoted(prefix)}/"))
         return [each["name"].removeprefix(f"{prefix}/") for each in found.get("items", [])]
 
     def serve(self, asked: Asked, target: str, headers: dict[str, str], body: bytes) -> Answer:
@@ -144,7 +138,7 @@ class Gcs(OriginServer):
         condition = f"&ifGenerationMatch={generation}" if generation is not None else ""
         path = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=multipart&name={_quoted(key)}{condition}"
         answer: dict[str, str] = json.loads(
-            self._request("POST", path, body, f"multipart/related; boundary={boundary}")
+            self.ask("POST", path, body, kind=f"multipart/related; boundary={boundary}")
         )
         return answer
 
@@ -157,15 +151,6 @@ class Gcs(OriginServer):
         more = f"<NextContinuationToken>{entries[PAGE - 1][1]}</NextContinuationToken>" if entries[PAGE:] else ""
         head, tail = listing.partition("<Contents>")[0], listing.rpartition("</Contents>")[2]
         return f"{head}{''.join(shown)}{more}{tail}"
-
-    def _request(self, method: str, path: str, body: bytes = b"", kind: str = "application/octet-stream") -> bytes:
-        """Past the proxy, by the JSON API."""
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", data=body, method=method, headers={"Content-Type": kind}
-        )
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            content: bytes = answer.read()
-            return content
 
 
 def _xml(name: str, content: str) -> Answer:

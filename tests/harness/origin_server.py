@@ -7,6 +7,8 @@ import socket
 import subprocess
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -112,7 +114,28 @@ class OriginServer:
 
     def get(self, key: str) -> bytes | None:
         """What is stored under a key; None for nothing. Past the proxy."""
+        try:
+            return self.ask("GET", self.content_path(key))
+        except urllib.error.HTTPError as error:
+            if error.code != 404:
+                raise
+            return None
+
+    def content_path(self, key: str) -> str:
+        """Of the request for an object's bytes."""
         raise NotImplementedError
+
+    def ask(
+        self, method: str, path: str, body: bytes = b"", *, kind: str = "application/octet-stream", **headers: str
+    ) -> bytes:
+        """What the server answers past the proxy; HTTPError. kind: the body's; urllib says that it sends a form,
+        otherwise, and a server reads it as one."""
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}", data=body, method=method, headers={"Content-Type": kind, **headers}
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            content: bytes = answer.read()
+            return content
 
     def keys(self, prefix: str) -> list[str]:
         """Keys below a prefix and a slash, without them. Past the proxy."""

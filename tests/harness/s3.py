@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 import sys
-import urllib.error
 import urllib.request
 
 from harness.origin_server import BUCKET, OriginServer
@@ -13,12 +12,9 @@ from harness.origin_server import BUCKET, OriginServer
 SECRET = "a-secret-that-is-never-logged"
 ACCESS = "AKIDNEVERLOGGED"
 
-_PLAIN = {
-    # urllib says that it sends a form, otherwise, and the server reads it as one.
-    "Content-Type": "application/octet-stream",
-    "Authorization": f"AWS4-HMAC-SHA256 Credential={ACCESS}/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, "
-    "Signature=unchecked",
-}
+_AUTHORIZATION = (
+    f"AWS4-HMAC-SHA256 Credential={ACCESS}/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=unchecked"
+)
 
 
 class S3(OriginServer):
@@ -40,30 +36,20 @@ class S3(OriginServer):
         }
 
     def make_bucket(self) -> None:
-        self._request("PUT", f"/{BUCKET}")
+        self.ask("PUT", f"/{BUCKET}")
 
     def put(self, key: str, content: bytes) -> None:
-        self._request("PUT", f"/{BUCKET}/{urllib.request.quote(key)}", content)
+        self.ask("PUT", self.content_path(key), content)
 
     def delete(self, key: str) -> None:
-        self._request("DELETE", f"/{BUCKET}/{urllib.request.quote(key)}")
+        self.ask("DELETE", self.content_path(key))
 
-    def get(self, key: str) -> bytes | None:
-        try:
-            return self._request("GET", f"/{BUCKET}/{urllib.request.quote(key)}")
-        except urllib.error.HTTPError as error:
-            if error.code != 404:
-                raise
-            return None
+    def content_path(self, key: str) -> str:
+        return f"/{BUCKET}/{urllib.request.quote(key)}"
 
     def keys(self, prefix: str) -> list[str]:
-        found = self._request("GET", f"/{BUCKET}?list-type=2&prefix={urllib.request.quote(prefix)}/").decode()
+        found = self.ask("GET", f"/{BUCKET}?list-type=2&prefix={urllib.request.quote(prefix)}/").decode()
         return [html.unescape(key) for key in re.findall(f"<Key>{re.escape(prefix)}/([^<]*)</Key>", found)]
 
-    def _request(self, method: str, path: str, body: bytes = b"") -> bytes:
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", data=body, method=method, headers=_PLAIN
-        )
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            content: bytes = answer.read()
-            return content
+    def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
+        return super().ask(method, path, body, Authorization=_AUTHORIZATION, **headers)
