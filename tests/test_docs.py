@@ -21,7 +21,7 @@ from harness.weights import safetensors, write_model
 
 from hcfs.cli import run
 from hcfs.lmcache.config import adapter_spec
-from hcfs.mount.options import MountOptions
+from hcfs.daemon.options import MountOptions
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]

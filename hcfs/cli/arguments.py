@@ -18,7 +18,7 @@ class SizeType(click.ParamType[int]):
         """Bytes; click.BadParameter for anything that isn't a size."""
         if isinstance(value, int):
             return value
-        from hcfs.mount.options import size  # the same sizes as in mount options; only who is given one pays for it
+        from hcfs.daemon.options import size  # the same sizes as in mount options; only who is given one pays for it
 
         try:
             return size(param.opts[-1] if param else "size", value)

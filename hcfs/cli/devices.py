@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hcfs.device import BufferPool, FileDevice, Geometry, NotADevice, open_device
-from hcfs.mount.client import mount_at
+from hcfs.mountpoint.client import mount_at
 from hcfs.store.find import resolve_source
 
 POOL_BYTES = 64 << 20

@@ -45,13 +45,13 @@ def command(directory: str | None, memory: int | None, as_json: bool) -> int:
 
 
 def _checks(directory: str | None, memory: int | None) -> Iterator[Finding]:
+    from hcfs.daemon.options import MountOptions
     from hcfs.doctor import machine  # brings pyfuse3 and trio along
     from hcfs.doctor.clients import lmcache, lmcache_namespaces
     from hcfs.doctor.mounted import mounted, status_of
     from hcfs.doctor.packages import packages
     from hcfs.doctor.trial import trial_mount
-    from hcfs.mount.client import resolved
-    from hcfs.mount.options import MountOptions
+    from hcfs.mountpoint.client import resolved
 
     yield from machine.libfuse()
     yield from machine.fuse_device()

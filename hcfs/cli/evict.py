@@ -10,7 +10,7 @@ import click
 from hcfs.cli.arguments import SIZE, json_option, mount_argument, namespace_argument
 from hcfs.cli.output import human_size, print_json
 from hcfs.errors import UsageError
-from hcfs.mount.client import Interrupted, administer, namespace_directory
+from hcfs.mountpoint.client import Interrupted, administer, namespace_directory
 
 _REASONS = {
     "unsynced": "not at the origin yet; see 'hcfs sync'",

@@ -10,7 +10,7 @@ import click
 from hcfs.cli.arguments import json_option, mount_argument, namespace_argument
 from hcfs.cli.output import print_json, print_table
 from hcfs.lmcache.keys import ChunkName, parse_name
-from hcfs.mount.client import namespace_directory
+from hcfs.mountpoint.client import namespace_directory
 
 
 @click.command(short_help="LMCache's keys in a namespace.")

@@ -8,7 +8,7 @@ from hcfs.cli.arguments import mount_argument, namespace_argument
 from hcfs.cli.output import print_json
 from hcfs.errors import UsageError
 from hcfs.lmcache.config import WORKERS_DEFAULT, adapter_json, adapter_spec
-from hcfs.mount.client import namespace_directory
+from hcfs.mountpoint.client import namespace_directory
 
 
 @click.command(short_help="The JSON for LMCache's --l2-adapter.")

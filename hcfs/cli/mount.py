@@ -7,7 +7,7 @@ import click
 from hcfs.cli.arguments import SIZE, json_option, mount_argument
 from hcfs.cli.output import print_json
 from hcfs.errors import UsageError
-from hcfs.mount.client import read_status
+from hcfs.mountpoint.client import read_status
 from hcfs.store.find import resolve_source
 
 _REPORTED = (
@@ -53,8 +53,8 @@ def command(
       upload_attempts=12    failures in a row after which an upload is given up
       memory=256M, log=FILE as --memory and --log
     """
-    from hcfs.mount.daemon import mount  # brings pyfuse3 and trio along
-    from hcfs.mount.options import MountOptions
+    from hcfs.daemon.daemon import mount  # brings pyfuse3 and trio along
+    from hcfs.daemon.options import MountOptions
 
     if as_json and foreground:
         raise UsageError("--json tells of a mount that serves, for which -f doesn't return; leave one of them out")

@@ -24,7 +24,7 @@ from hcfs.cli.output import (
     warn,
 )
 from hcfs.errors import HcfsError, UsageError
-from hcfs.mount.client import Interrupted, administer, namespace_directory, namespace_status, read_status
+from hcfs.mountpoint.client import Interrupted, administer, namespace_directory, namespace_status, read_status
 
 _XATTR_PREFIX = "user.hcfs."
 

@@ -11,7 +11,7 @@ import click
 
 from hcfs.cli.arguments import SIZE, json_option_lines, mount_argument
 from hcfs.cli.output import human_size, progress
-from hcfs.mount.client import administer, read_status
+from hcfs.mountpoint.client import administer, read_status
 
 CLEAN, DAMAGED = 0, 1
 POLL = 0.5

@@ -8,7 +8,7 @@ import click
 
 from hcfs.cli.arguments import json_option, mount_argument
 from hcfs.cli.output import human_size, print_fields, print_json, print_table, shown_quota
-from hcfs.mount.client import read_status
+from hcfs.mountpoint.client import read_status
 
 
 @click.command(short_help="State, space, counters and namespaces of a mount.")

@@ -10,7 +10,7 @@ import click
 from hcfs.cli.arguments import json_option, mount_argument, namespace_argument
 from hcfs.cli.output import human_size, print_json, print_table, warn
 from hcfs.errors import UsageError
-from hcfs.mount.client import Interrupted, administer, namespace_directory
+from hcfs.mountpoint.client import Interrupted, administer, namespace_directory
 
 
 @click.command(short_help="Show or resolve what an origin doesn't have yet.")

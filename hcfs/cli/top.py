@@ -19,7 +19,7 @@ from hcfs.cli.keyboard import Keyboard, keyboard
 from hcfs.cli.output import byte_rate, human_size, printable, rate
 from hcfs.cli.top_interval import interval
 from hcfs.errors import HcfsError, UsageError
-from hcfs.mount.client import mount_at, read_status
+from hcfs.mountpoint.client import mount_at, read_status
 
 Document = dict[str, Any]
 Show = Callable[[Document], None]

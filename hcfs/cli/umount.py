@@ -12,6 +12,6 @@ from hcfs.cli.arguments import mount_argument
 @click.option("--lazy", is_flag=True, help="Detach now even if files are open; the daemon ends with the last user.")
 def command(directory: str, lazy: bool) -> None:
     """Unmount the file system at DIR; comes back when its daemon has ended and the device is free."""
-    from hcfs.mount.daemon import unmount
+    from hcfs.daemon.daemon import unmount
 
     unmount(directory, lazy)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hcfs.doctor.finding import Findings, failed, ok, warning
-from hcfs.mount.client import connection_of, resolved
-from hcfs.mount.limits import BACKGROUND
+from hcfs.fuse.limits import BACKGROUND
+from hcfs.mountpoint.client import connection_of, resolved
 
 
 def background(directory: str) -> Findings:

@@ -15,9 +15,9 @@ from pathlib import Path
 import hcfs
 from hcfs.device.mounts import mounts
 from hcfs.doctor.finding import Findings, failed, ok, warning
-from hcfs.mount.client import FILESYSTEM
-from hcfs.mount.frontends import FUSE_DEVICE
-from hcfs.mount.mountpoint import condition_of
+from hcfs.frontends.front_ends import FUSE_DEVICE
+from hcfs.mountpoint.client import FILESYSTEM
+from hcfs.mountpoint.mountpoint import condition_of
 
 CGROUPS = "/sys/fs/cgroup"
 FUSE_CONFIGURATION = "/etc/fuse.conf"

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from hcfs import __version__
+from hcfs.daemon.syncing import is_conflict
 from hcfs.doctor.connection import background
 from hcfs.doctor.finding import Finding, Findings, failed, ok, warning
 from hcfs.doctor.machine import memory_for
 from hcfs.doctor.medium import medium
 from hcfs.doctor.trial import data_plane
 from hcfs.errors import HcfsError
-from hcfs.mount.client import NotAllowed, mount_at, read_file, read_status, resolved
-from hcfs.mount.mountpoint import condition_of
-from hcfs.mount.syncing import is_conflict
+from hcfs.mountpoint.client import NotAllowed, mount_at, read_file, read_status, resolved
+from hcfs.mountpoint.mountpoint import condition_of
 
 Status = dict[str, Any]
 

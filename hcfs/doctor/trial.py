@@ -7,14 +7,14 @@ import shutil
 import tempfile
 from contextlib import closing, suppress
 
+from hcfs.daemon.daemon import mount, unmount
+from hcfs.daemon.options import MountOptions
 from hcfs.device import BufferPool, open_device
 from hcfs.doctor.connection import background
 from hcfs.doctor.finding import Findings, failed, ok, warning
 from hcfs.errors import HcfsError
-from hcfs.mount.client import mount_at, read_status
-from hcfs.mount.daemon import mount, unmount
-from hcfs.mount.mountpoint import unmount_now
-from hcfs.mount.options import MountOptions
+from hcfs.mountpoint.client import mount_at, read_status
+from hcfs.mountpoint.mountpoint import unmount_now
 from hcfs.store import format_device
 
 IMAGE_BYTES = 64 << 20

@@ -10,7 +10,7 @@ import pytest
 from harness.mounts import Mount
 from harness.users import hcfs_as_nobody
 
-from hcfs.mount.frontends import cannot_mount
+from hcfs.frontends.front_ends import cannot_mount
 
 
 @pytest.mark.parametrize("words", [(), ("--lazy",)])
@@ -49,6 +49,6 @@ def test_the_fuse_device_is_blamed_only_when_it_is_to_blame(monkeypatch: pytest.
     refusal = str(cannot_mount("/mnt/hc", "user has no write access to mountpoint"))
     assert refusal.startswith("/mnt/hc can't be mounted at: user has no write access to mountpoint; ")
     assert "/dev/fuse" not in refusal
-    monkeypatch.setattr("hcfs.mount.frontends.FUSE_DEVICE", str(tmp_path / "fuse"))
+    monkeypatch.setattr("hcfs.frontends.front_ends.FUSE_DEVICE", str(tmp_path / "fuse"))
     refusal = str(cannot_mount("/mnt/hc", "fuse: device not found"))
     assert f"{tmp_path / 'fuse'} can't be opened (No such file or directory)" in refusal

@@ -19,9 +19,9 @@ from harness.mounts import Mount
 
 from hcfs.cli import run
 from hcfs.cli.commands import group
-from hcfs.mount import mountpoint
-from hcfs.mount.daemon import unmount
-from hcfs.mount.servers import is_stopped
+from hcfs.mountpoint import mountpoint
+from hcfs.daemon.daemon import unmount
+from hcfs.mountpoint.fuse_connections import is_stopped
 
 SPACE = ("used", "free", "staged", "pending", "quarantined")
 STATUS_FIELDS = """

@@ -19,7 +19,7 @@ from mount.damage import flip
 from hcfs.device import BLOCK
 from hcfs.doctor import medium, mounted
 from hcfs.doctor.finding import Finding
-from hcfs.mount.client import connection_of
+from hcfs.mountpoint.client import connection_of
 from hcfs.origin import CONFLICT
 
 

@@ -12,7 +12,7 @@ NOBODY = 65534
 _PROGRAM = f"""
 import importlib, os, sys
 from hcfs.cli import commands, run
-for name in {{*commands._MODULES.values(), "hcfs.mount.daemon", "hcfs.mount.options"}}:
+for name in {{*commands._MODULES.values(), "hcfs.daemon.daemon", "hcfs.daemon.options"}}:
     importlib.import_module(name)
 os.setgroups([])
 os.setresgid({NOBODY}, {NOBODY}, {NOBODY})

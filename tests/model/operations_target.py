@@ -29,9 +29,9 @@ from store.rig import check_space, new_device
 
 from hcfs.cache.victims import Names
 from hcfs.device import MemoryDevice
-from hcfs.mount.operations import Operations
-from hcfs.mount.publishing import UNOPENED_LIFE
-from hcfs.mount.versions import Fate
+from hcfs.frontends.operations import Operations
+from hcfs.filesystem.versions.publisher import UNOPENED_LIFE
+from hcfs.filesystem.versions.version import Fate
 from hcfs.store import ROOT_ID, durability
 from hcfs.store.check import check
 

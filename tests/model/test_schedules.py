@@ -15,10 +15,10 @@ import pytest
 from model.seeded import Finding, live
 from model.together import KINDS
 
-from hcfs.mount.core import Core
-from hcfs.mount.filesystem import Filesystem
-from hcfs.mount.object_handle import ObjectHandle
-from hcfs.mount.publishing import Publishing
+from hcfs.filesystem.volume import Core
+from hcfs.filesystem.filesystem import Filesystem
+from hcfs.filesystem.object_handle import ObjectHandle
+from hcfs.filesystem.versions.publisher import Publishing
 from hcfs.store import Pin, Staged
 
 SEED = int(os.environ.get("HCFS_MODEL_SEED", "1"))

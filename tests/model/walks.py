@@ -18,7 +18,7 @@ import pyfuse3
 import trio
 from pyfuse3 import EntryAttributes
 
-from hcfs.mount.operations import Operations
+from hcfs.frontends.operations import Operations
 from hcfs.store import ROOT_ID
 
 

@@ -20,7 +20,7 @@ from harness.cli import hcfs
 from harness.mounts import Mount
 from mount.actors import Actor, errno_of, eventually, load_direct, pattern, put
 
-from hcfs.mount.plane import write_bytes
+from hcfs.frontends.data_plane import write_bytes
 
 MIB = 1 << 20
 
@@ -98,7 +98,7 @@ def test_another_word_is_refused(make_image: Callable[..., Path], tmp_path: Path
 
 
 REFUSING_LIBRARY = """
-import hcfs.mount.plane as plane
+import hcfs.frontends.data_plane as plane
 from hcfs.fuse.handshake import HandshakeFailed
 def refuse(*_, **__): raise HandshakeFailed("no hand is given")
 plane.{name} = refuse
@@ -248,8 +248,8 @@ def test_a_daemon_told_to_end_leaves_nobody_hanging(make_mount: Callable[..., Mo
 
 STANDING_STILL = """
 import time
-import hcfs.mount.watchdog as watchdog
-from hcfs.mount.filesystem import Filesystem
+import hcfs.frontends.watchdog as watchdog
+from hcfs.filesystem.filesystem import Filesystem
 watchdog.LOOK, watchdog.LIMIT = 0.2, {limit}
 listxattr = Filesystem.listxattr
 def slow(self, ino):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from harness.mounts import Mount
 from mount.actors import store
 
-from hcfs.mount.mountpoint import condition_of
+from hcfs.mountpoint.mountpoint import condition_of
 
 
 def test_a_daemon_that_has_just_died_is_told_from_one_that_lives(make_mount: Callable[..., Mount]) -> None:

@@ -23,7 +23,7 @@ ABORTED = """
 import errno, os, sys
 import pyfuse3
 from hcfs.__main__ import main
-from hcfs.mount.filesystem import Filesystem
+from hcfs.filesystem.filesystem import Filesystem
 
 served = pyfuse3.main
 

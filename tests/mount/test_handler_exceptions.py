@@ -19,7 +19,7 @@ CONTENT = pattern("exceptions", 300_000)
 FAULTY = """
 import functools, os, sys
 from hcfs.__main__ import main
-from hcfs.mount.filesystem import Filesystem
+from hcfs.filesystem.filesystem import Filesystem
 
 switches = sys.argv.pop(1)
 

@@ -14,8 +14,8 @@ import pytest
 from harness.mounts import Mount
 from mount.actors import eventually
 
-from hcfs.mount.client import connection_of
-from hcfs.mount.guard import abort, identity
+from hcfs.mountpoint.client import connection_of
+from hcfs.mountpoint.guard import abort, identity
 
 KILLS = 12
 STORE = """
@@ -65,8 +65,8 @@ import os, sys, threading
 from hcfs.fuse.connection import Connection
 from hcfs.fuse.handshake import shake_hands_with_kernel
 from hcfs.fuse.notices import Notices
-from hcfs.mount.guard import guard_child
-from hcfs.mount.tuning import tune_mount
+from hcfs.mountpoint.guard import guard_child
+from hcfs.mountpoint.tuning import tune_mount
 daemon = os.fork()
 if daemon:
     guard_child(sys.argv[1], daemon)

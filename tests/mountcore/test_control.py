@@ -13,13 +13,13 @@ from mountcore.kernel import Process, Rig, errno_of, eventually
 
 from hcfs.device import BufferPool
 from hcfs.errors import HcfsError
-from hcfs.mount.administration import Administration
-from hcfs.mount.answers import Caller
-from hcfs.mount.control import AT_ONCE, COMMAND_MAX, Answer, Command, Control
-from hcfs.mount.handles import ControlHandle
-from hcfs.mount.options import MountOptions
-from hcfs.mount.scrubbing import Scrubbing
-from hcfs.mount.status import Report
+from hcfs.daemon.administration import Administration
+from hcfs.filesystem.calls import Caller
+from hcfs.filesystem.control import AT_ONCE, COMMAND_MAX, Answer, Command, Control
+from hcfs.filesystem.handles import ControlHandle
+from hcfs.daemon.options import MountOptions
+from hcfs.daemon.scrubbing import Scrubbing
+from hcfs.daemon.status import Report
 from hcfs.store import ROOT_ID
 
 

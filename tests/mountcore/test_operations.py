@@ -15,7 +15,7 @@ import trio
 import trio.testing
 from mountcore.kernel import Rig
 
-from hcfs.mount.operations import Operations
+from hcfs.frontends.operations import Operations
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hcfs.errors import UsageError
-from hcfs.mount.options import MountOptions
+from hcfs.daemon.options import MountOptions
 
 
 def test_values() -> None:

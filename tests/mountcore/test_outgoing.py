@@ -7,9 +7,9 @@ import os
 import pytest
 
 from hcfs.cache import DOUBT, ETAG, SYNC, SyncRecord
-from hcfs.mount.origins import Origins
-from hcfs.mount.outgoing import outgoing_object
-from hcfs.mount.sync_marks import mark
+from hcfs.remote.origins import Origins
+from hcfs.remote.upload_source import outgoing_object
+from hcfs.remote.sync_marks import mark
 from hcfs.origin import OriginRefused
 
 from .kernel import Process, Rig

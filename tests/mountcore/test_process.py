@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 
-from hcfs.mount.process import has_ended, is_alive, is_running, process_of, was_killed
+from hcfs.host.process import has_ended, is_alive, is_running, process_of, was_killed
 
 
 def test_a_thread_belongs_to_its_process() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from mountcore.kernel import Process, Rig, errno_of, eventually, other_process
 
-from hcfs.mount.attributes import Changes
-from hcfs.mount.handles import VersionHandle
+from hcfs.filesystem.attribute_changes import Changes
+from hcfs.filesystem.handles import VersionHandle
 
 W = os.O_WRONLY | os.O_CREAT
 

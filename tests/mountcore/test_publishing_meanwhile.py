@@ -11,7 +11,7 @@ import pytest
 from mountcore.kernel import Process, Rig
 from store.rig import in_thread
 
-from hcfs.mount.versions import Version
+from hcfs.filesystem.versions.version import Version
 from hcfs.store import Pin, Staged
 from hcfs.store.errors import StagedFailed
 

@@ -8,10 +8,10 @@ import os
 from mountcore.kernel import Process, Rig, errno_of
 
 from hcfs.device import BufferPool
-from hcfs.mount.answers import finish
-from hcfs.mount.options import MountOptions
-from hcfs.mount.scrubbing import Scrubbing
-from hcfs.mount.status import Report
+from hcfs.filesystem.calls import finish
+from hcfs.daemon.options import MountOptions
+from hcfs.daemon.scrubbing import Scrubbing
+from hcfs.daemon.status import Report
 from hcfs.store import ROOT_ID
 
 FIELDS = (

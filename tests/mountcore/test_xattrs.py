@@ -6,7 +6,7 @@ import os
 
 from mountcore.kernel import Process, Rig, errno_of
 
-from hcfs.mount.answers import finish
+from hcfs.filesystem.calls import finish
 from hcfs.store import ROOT_ID
 
 

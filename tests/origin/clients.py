@@ -15,7 +15,7 @@ from harness.mounts import Mount
 from harness.origin_server import OriginServer
 from mount.actors import errno_of, load, pattern
 
-from hcfs.mount.client import administer
+from hcfs.mountpoint.client import administer
 
 _prefixes = itertools.count()
 

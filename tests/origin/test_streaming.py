@@ -28,7 +28,7 @@ from mount.damage import flip
 from origin.clients import WARNINGS, Together, content, evict_all, namespace, origin_status, state
 from origin.readers import WAYS
 
-from hcfs.mount.limits import AHEAD_WAITING, BACKGROUND
+from hcfs.fuse.limits import AHEAD_WAITING, BACKGROUND
 from hcfs.weights import stream
 
 FRONT_ENDS = ("data_plane=on", "data_plane=off")

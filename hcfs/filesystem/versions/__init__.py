@@ -1,0 +1,1 @@
+"""Versions: what writers make of a name before anybody else sees it."""

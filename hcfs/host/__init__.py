@@ -1,0 +1,1 @@
+"""What the host's kernel says about processes."""

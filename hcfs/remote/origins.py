@@ -1,0 +1,211 @@
+"""The namespaces that have an origin. Only they have a client of the network; all others have no way to one."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any
+from weakref import WeakValueDictionary
+
+from hcfs.cache import ABSENT, ANYTHING, NamespaceOptions
+from hcfs.errors import HcfsError
+from hcfs.filesystem.calls import CallError
+from hcfs.filesystem.inodes import REMOTE
+from hcfs.filesystem.object_handle import ObjectReading
+from hcfs.filesystem.versions.replaced_names import REPLACED_KEPT, ReplacedNames
+from hcfs.filesystem.versions.version import Name, Versions
+from hcfs.filesystem.volume import Volume
+from hcfs.origin import Listed, ObjectStoreClient, OriginError, OriginUploader
+from hcfs.remote.ingest import Ingests
+from hcfs.remote.namespace_origin import Origin
+from hcfs.remote.relisting import Relisting
+from hcfs.remote.remote import Remote
+from hcfs.remote.sync_marks import rebase
+from hcfs.remote.uploads import Uploads
+from hcfs.store.errors import NoSuchObject
+
+log = logging.getLogger(__name__)
+
+LISTING_WAIT_S = 30.0
+"""Most seconds that a lookup waits for a listing: it holds its directory against changes."""
+
+LISTINGS_AT_ONCE = 2
+
+
+class Origins:
+    """The registry. Its threads list and fetch; whoever waits for them does so in threads of its own."""
+
+    def __init__(
+        self,
+        core: Volume,
+        versions: Versions,
+        replaced: ReplacedNames,
+        reading: ObjectReading,
+        *,
+        upload_attempts: int,
+    ) -> None:
+        """upload_attempts: failures in a row after which an upload in the background is given up."""
+        self._core = core
+        self._versions = versions
+        self._lock = threading.Lock()
+        self._origins: dict[int, Origin] = {}
+        self._numbers = itertools.count(REMOTE)
+        self._remotes: WeakValueDictionary[int, Remote] = WeakValueDictionary()
+        self._replaced: deque[Remote] = deque(maxlen=REPLACED_KEPT)
+        """Contents that were replaced or removed lately: an open that was on its way to one is told so."""
+        self._listings = ThreadPoolExecutor(LISTINGS_AT_ONCE, "hcfs-origin")
+        self.stop = threading.Event()
+        self.ingests = Ingests(core, replaced, reading, self.stop, self.new_remote)
+        self.uploads = Uploads(core, self, self.stop, attempts=upload_attempts)
+        for namespace in core.cache.namespaces.names().values():
+            self.update(namespace)
+        self.uploads.load()
+
+    def __bool__(self) -> bool:
+        return bool(self._origins)
+
+    def __iter__(self) -> Iterator[Origin]:
+        return iter(list(self._origins.values()))
+
+    def update(self, namespace: int) -> None:
+        """A namespace's options may have changed. UsageError when its origin can't be used here."""
+        try:
+            options = self._core.cache.namespaces.options(namespace)
+        except NoSuchObject:
+            options = NamespaceOptions()
+        former = self._origins.get(namespace)
+        if options.origin is None:
+            if former is not None:
+                del self._origins[namespace]
+        elif former is None or former.options != options:
+            uploader = OriginUploader(options.origin, namespace) if options.writes else None
+            origin = Origin(namespace, options, ObjectStoreClient(options.origin), uploader)
+            if former is not None and former.options.origin == options.origin:
+                origin.listing, origin.counts, origin.outdated = former.listing, former.counts, True
+                origin.noted = former.noted
+            self._origins[namespace] = origin
+
+    def of(self, namespace: int) -> Origin | None:
+        """The origin of a namespace; None for a local-only one."""
+        return self._origins.get(namespace)
+
+    def of_inode(self, ino: int) -> Origin | None:
+        """The origin of an inode's namespace; None for local-only ones, for the root, and for versions."""
+        remote = self._remotes.get(ino)
+        try:
+            return self._origins.get(self._core.store.namespace_of(ino) if remote is None else remote.namespace)
+        except NoSuchObject:
+            return None
+
+    def refuse_elsewhere(self, one: int, other: int) -> None:
+        """EXDEV for two inodes, unless one origin is both's."""
+        if self.of_inode(one) is not self.of_inode(other):
+            raise CallError(errno.EXDEV)
+
+    def remote(self, ino: int) -> Remote | None:
+        """What an inode number stands for, as long as it is listed or open."""
+        return self._remotes.get(ino)
+
+    def new_remote(self, origin: Origin, parent: int, name: bytes, listed: Listed, ino: int | None) -> Remote:
+        """ino: that of the object which is on the device already; None: a number of its own."""
+        number = next(self._numbers) if ino is None else ino
+        remote = Remote(origin.namespace, parent, name, listed, number)
+        self._remotes[number] = remote
+        return remote
+
+    def changed(self, origin: Origin, name: Name, remote: Remote | None) -> None:
+        """This device has stored this content at an origin, or with None removed what was there: what is listed and
+        what writers of the name are to replace goes by that from now on. The core's lock is held."""
+        origin = self._origins.get(origin.namespace, origin)  # another option of it may have been set meanwhile
+        former = origin.get(*name)
+        if former is not None:
+            self._replaced.append(former)
+        origin.note(name, remote, self._core.clock())
+        base = ABSENT if remote is None else remote.listed.etag or ANYTHING
+        for version in self._versions.of_name(*name):
+            rebase(version.staged, base)
+
+    # --- listing -----------------------------------------------------------------------------------------------------
+
+    def list_now(self, origin: Origin) -> None:
+        """List the origin, together with whoever waits for that already. Blocks, LISTING_WAIT_S at most. EIO when it
+        can't be listed: nothing is said to be absent for that."""
+        with self._lock:
+            future = origin.under_way
+            if future is None:
+                if self.stop.is_set():
+                    raise CallError(errno.EIO, "the mount ends")
+                future = origin.under_way = self._listings.submit(self._list, origin)
+        try:
+            future.result(LISTING_WAIT_S)
+        except FutureTimeout:
+            raise OriginError(f"{origin.url} isn't listed after {LISTING_WAIT_S:g} s") from None
+        except HcfsError as error:
+            raise CallError(error.errno, str(error)) from None
+
+    def _list(self, origin: Origin) -> None:
+        try:
+            if self.stop.is_set():
+                raise OriginError("the mount ends")
+            Relisting(self._core, self._versions, self, origin).run()
+            origin.counts.listings += 1
+        except HcfsError as error:
+            origin.counts.note_error(error)
+            if not self.stop.is_set():
+                log.warning("an origin can't be listed: %s", error)
+            raise
+        except Exception:
+            log.exception("%s can't be listed, for a fault of hcfs", origin.url)
+            raise OriginError(f"{origin.url} can't be listed") from None
+        finally:
+            with self._lock:
+                origin.under_way = None
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Begin nothing more, and let those go that wait: they get EIO. Doesn't wait."""
+        self.stop.set()
+        self.ingests.end()
+        self.uploads.end()
+
+    def close(self) -> None:
+        """Wait for the threads, which see within a request's time limit that they are to end."""
+        self.end()
+        self._listings.shutdown(wait=True, cancel_futures=True)
+        self.ingests.close()
+        self.uploads.close()
+
+    def status(self) -> dict[str, Any]:
+        """By namespace: what is listed, and what is under way."""
+        store, shown = self._core.store, {}
+        for origin in self:
+            try:
+                name = store.path_of(origin.namespace).decode(errors="backslashreplace")
+            except HcfsError:
+                continue
+            listing = origin.listing
+            shown[name] = {
+                "url": origin.url,
+                "objects": None if listing is None else len(listing.remotes),
+                "listed_s": None if listing is None else round(self._core.clock() - listing.at, 1),
+                "listings": origin.counts.listings,
+                "ingests": origin.counts.ingests,
+                "ingested_bytes": origin.counts.ingested_bytes,
+                "failures": origin.counts.failures,
+                "last_error": origin.counts.last_error,
+                "last_error_s": origin.counts.last_error_s,
+                "ingesting": self.ingests.status(origin.namespace),
+                "write_policy": origin.options.write_policy,
+                "uploads": origin.counts.uploads,
+                "uploaded_bytes": origin.counts.uploaded_bytes,
+                "upload_failures": origin.counts.upload_failures,
+                **self.uploads.status(origin.namespace),
+            }
+        return shown
