@@ -20,9 +20,17 @@ ROOMS = {
     "fuse": (set(), set()),
     # The only way to a network, and it only reads: neither store nor cache can reach it.
     "origin": (set(), {"obstore"}),
-    "mount": ({"fuse", "cache", "store", "device", "origin"}, {"prometheus_client", "pyfuse3", "trio"}),
-    "doctor": ({"mount", "store", "device", "lmcache"}, {"pyfuse3"}),
-    "cli": ({"doctor", "mount", "cache", "store", "device", "lmcache", "weights"}, {"click", "rich"}),
+    "host": (set(), set()),
+    "filesystem": ({"cache", "store", "device", "host"}, set()),
+    "mountpoint": ({"fuse", "device", "host"}, set()),
+    "remote": ({"filesystem", "cache", "store", "device", "origin", "mountpoint", "fuse", "host"}, set()),
+    "frontends": ({"filesystem", "mountpoint", "fuse", "store", "device"}, {"pyfuse3", "trio"}),
+    "daemon": (
+        {"frontends", "remote", "filesystem", "mountpoint", "fuse", "cache", "store", "device", "origin", "host"},
+        {"prometheus_client", "trio"},
+    ),
+    "doctor": ({"daemon", "frontends", "mountpoint", "fuse", "host", "store", "device", "lmcache"}, {"pyfuse3"}),
+    "cli": ({"doctor", "daemon", "mountpoint", "cache", "store", "device", "lmcache", "weights"}, {"click", "rich"}),
     # Clients of a mount: they know paths and xattr names, as a program that isn't part of hcfs does.
     "lmcache": (set(), {"lmcache"}),
     # The last three are what `hcfs weights bench` measures beside its own reader.

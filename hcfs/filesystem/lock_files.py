@@ -136,6 +136,9 @@ class LockFiles:
     def __contains__(self, oid: int) -> bool:
         return oid in self._open
 
+    def __len__(self) -> int:
+        return len(self._open)
+
     def get(self, oid: int) -> LockFile | None:
         """The open lock file of an object, if it is one. Lock held."""
         return self._open.get(oid)

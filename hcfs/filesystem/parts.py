@@ -121,4 +121,4 @@ class Parts:
 
     def show(self, tree: VirtualTree, control: Control | None) -> None:
         """The mount is made: the `.hcfs` tree is there from now on. control: what its control file leads to."""
-        self.places.add_virtual(VirtualPlace(tree, control, self.handles))
+        self.places.add_virtual(VirtualPlace(tree, control, self.handles, self.local.getattr))

@@ -7,6 +7,8 @@ from typing import NoReturn
 
 from hcfs.filesystem.attribute_changes import Changes
 from hcfs.filesystem.calls import Blocking, Caller, CallError, Entry, Opened
+from hcfs.filesystem.directory_handle import NameListing
+from hcfs.filesystem.inodes import is_virtual
 from hcfs.filesystem.listing import Listing
 from hcfs.filesystem.local_namespace import LocalNamespace
 from hcfs.filesystem.lookup import check_name
@@ -16,7 +18,7 @@ from hcfs.store import ROOT_ID
 
 
 class Root:
-    """A Place. What isn't `.hcfs` is as in any other directory of the store."""
+    """A Place, and its directory's Lister. What isn't `.hcfs` is as in any other directory of the store."""
 
     def __init__(self, local: LocalNamespace, listing: Listing) -> None:
         self._local = local
@@ -32,6 +34,8 @@ class Root:
         return self.virtual.lookup(parent, name, caller)
 
     def getattr(self, ino: int) -> Entry:
+        if self.virtual is not None and is_virtual(ino):  # as a listing shows it
+            return self.virtual.getattr(ino)
         return self._local.getattr(ino)
 
     def readlink(self, ino: int) -> bytes:
@@ -45,7 +49,19 @@ class Root:
 
     def opendir(self, ino: int, caller: Caller) -> Opened:
         fixed = () if self.virtual is None else ((NAME, self.virtual.root),)
-        return self._listing.opendir(ino, caller, fixed=fixed)
+        return self._listing.opendir(ino, caller, self, fixed)
+
+    def begin_listing(self, directory: int) -> Blocking[None] | None:
+        return self._listing.begin_listing(directory)
+
+    def names_in(self, directory: int) -> NameListing:
+        return self._listing.names_in(directory)
+
+    def led_to(self, directory: int, batch: list[tuple[bytes, int]]) -> list[Entry | None]:
+        return self._listing.led_to(directory, batch)
+
+    def path(self, directory: int) -> bytes:
+        return self._listing.path(directory)
 
     def create(self, parent: int, name: bytes, mode: int, flags: int, caller: Caller) -> NoReturn:
         self._refuse_file(name)

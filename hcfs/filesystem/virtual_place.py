@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from typing import NoReturn
 
 from hcfs.filesystem.attribute_changes import Changes
@@ -12,6 +13,7 @@ from hcfs.filesystem.control import Control
 from hcfs.filesystem.directory_handle import DirectoryHandle, NameListing
 from hcfs.filesystem.entries import ABSENT_ENTRY
 from hcfs.filesystem.handles import Handles
+from hcfs.filesystem.inodes import is_virtual
 from hcfs.filesystem.modes import writes
 from hcfs.filesystem.virtual_handles import ControlHandle, VirtualHandle
 from hcfs.filesystem.virtual_tree import NAME, VirtualTree
@@ -30,8 +32,11 @@ class NoMoreNames:
 class VirtualPlace:
     """A Place, and a Lister of its directories."""
 
-    def __init__(self, tree: VirtualTree, control: Control | None, handles: Handles) -> None:
-        """control: None where no commands are taken."""
+    def __init__(
+        self, tree: VirtualTree, control: Control | None, handles: Handles, above: Callable[[int], Entry]
+    ) -> None:
+        """control: None where no commands are taken. above: attributes of the directory that the tree is in."""
+        self._above = above
         self._tree = tree
         self._control = control
         self._handles = handles
@@ -46,6 +51,8 @@ class VirtualPlace:
         return ABSENT_ENTRY if ino is None else self.getattr(ino)
 
     def getattr(self, ino: int) -> Entry:
+        if not is_virtual(ino):  # the parent, as a listing shows it
+            return self._above(ino)
         return Entry(ino, self._tree.attributes(ino), ATTR_TIMEOUT, ATTR_TIMEOUT)
 
     def readlink(self, ino: int) -> bytes:

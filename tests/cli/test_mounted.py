@@ -19,8 +19,8 @@ from harness.mounts import Mount
 
 from hcfs.cli import run
 from hcfs.cli.commands import group
-from hcfs.mountpoint import mountpoint
 from hcfs.daemon.daemon import unmount
+from hcfs.mountpoint import mountpoint
 from hcfs.mountpoint.fuse_connections import is_stopped
 
 SPACE = ("used", "free", "staged", "pending", "quarantined")

@@ -29,9 +29,9 @@ from store.rig import check_space, new_device
 
 from hcfs.cache.victims import Names
 from hcfs.device import MemoryDevice
-from hcfs.frontends.operations import Operations
-from hcfs.filesystem.versions.publisher import UNOPENED_LIFE
+from hcfs.filesystem.versions.housekeeping import UNOPENED_LIFE
 from hcfs.filesystem.versions.version import Fate
+from hcfs.frontends.operations import Operations
 from hcfs.store import ROOT_ID, durability
 from hcfs.store.check import check
 
@@ -76,8 +76,8 @@ class OperationsTarget:
         self.rig = Rig(self.device, sleep=lambda _: self.turns.wait(lambda: True, "sleeping"))
         self.fs, self.store = self.rig.fs, self.rig.store
         self.store.evict = partial(self._evict_noted, self.store.evict)  # type: ignore[method-assign]  # to know when
-        self.fs._background.shutdown()
-        self.fs._background = self.scheduled  # type: ignore[assignment]  # what it uses of an executor
+        self.fs.volume.background.executor.shutdown()
+        self.fs.volume.background.executor = self.scheduled  # type: ignore[assignment]  # what it uses of an executor
         for who, client in enumerate(self.clients):
             if client.killed:
                 self.replace_client(who)
@@ -259,9 +259,9 @@ class OperationsTarget:
 
     def end(self) -> None:
         """What the daemon does when its main loop has ended."""
-        self.fs.publish_closed()
+        self.fs.parts.housekeeping.publish_closed()
         self.fs.close()
-        self.fs.abandon_all()
+        self.fs.parts.housekeeping.abandon_all()
         self.store.close()
         report = check(MemoryDevice.holding(self.device.contents), data=True)
         assert report.clean, report.problems
@@ -273,16 +273,16 @@ class OperationsTarget:
     def check(self) -> None:
         """Every block has one owner, and nobody has complained."""
         assert not self.complaints
-        staged = [version.staged for version in self.fs.versions if version.fate in (Fate.STAGED, Fate.NAMELESS)]
+        staged = [version.staged for version in self.fs.parts.versions if version.fate in (Fate.STAGED, Fate.NAMELESS)]
         check_space(self.store, *staged)
 
     def settle(self) -> None:
         """Versions go that were made for opens which never came. Then only the machine's own writers and readers have
         anything open."""
         self.rig.now += UNOPENED_LIFE + 1
-        self.fs.reap()
+        self.fs.parts.housekeeping.reap()
         assert len(self.fs.handles) == len(self.open) + len(self.handles)
-        assert {version.ino for version in self.fs.versions} == {
+        assert {version.ino for version in self.fs.parts.versions} == {
             calls.inodes[handle] for calls, handle in self.open.values()
         }
 

@@ -15,10 +15,11 @@ import pytest
 from model.seeded import Finding, live
 from model.together import KINDS
 
-from hcfs.filesystem.volume import Core
 from hcfs.filesystem.filesystem import Filesystem
 from hcfs.filesystem.object_handle import ObjectHandle
-from hcfs.filesystem.versions.publisher import Publishing
+from hcfs.filesystem.versions.estale_retries import EstaleRetries
+from hcfs.filesystem.versions.publisher import Publisher
+from hcfs.filesystem.versions.version_names import VersionNames
 from hcfs.store import Pin, Staged
 
 SEED = int(os.environ.get("HCFS_MODEL_SEED", "1"))
@@ -72,8 +73,8 @@ def search(*kinds: str, first: int = 0) -> None:
 def test_it_sees_a_handle_that_does_not_pin_what_it_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = ObjectHandle.__init__
 
-    def unpinned(handle: ObjectHandle, pin: Pin) -> None:
-        opened(handle, pin)
+    def unpinned(handle: ObjectHandle, pin: Pin, *more: Any) -> None:
+        opened(handle, pin, *more)
         pin.release()
 
     monkeypatch.setattr(ObjectHandle, "__init__", unpinned)
@@ -82,29 +83,29 @@ def test_it_sees_a_handle_that_does_not_pin_what_it_opened(monkeypatch: pytest.M
 
 
 def test_it_sees_a_publishing_that_removes_the_former_file_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    publish = Publishing._publish
+    publish = Publisher._publish
 
-    def in_two_steps(fs: Any, version: Any, parent: int, name: bytes, **more: Any) -> None:
-        if fs.store.lookup(parent, name) is not None:
-            fs.store.unlink(parent, name)
-            fs.store.commit()
-        publish(fs, version, parent, name, **more)
+    def in_two_steps(publisher: Any, version: Any, parent: int, name: bytes, **more: Any) -> None:
+        if publisher._store.lookup(parent, name) is not None:
+            publisher._store.unlink(parent, name)
+            publisher._store.commit()
+        publish(publisher, version, parent, name, **more)
 
-    monkeypatch.setattr(Publishing, "_publish", in_two_steps)
+    monkeypatch.setattr(Publisher, "_publish", in_two_steps)
     with found():
         search("load", "replace", "rewrite")
 
 
 def test_it_sees_a_version_that_processes_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        Core, "own_version", lambda fs, parent, name, who: next(iter(fs.versions.of_name(parent, name)), None)
+        VersionNames, "own", lambda names, parent, name, who: next(iter(names._versions.of_name(parent, name)), None)
     )
     with found():
         search()
 
 
 def test_it_sees_a_killed_writer_that_publishes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Publishing, "_check_killed", lambda fs, version: None)
+    monkeypatch.setattr(Publisher, "abandon_if_killed", lambda publisher, version: None)
     with found():
         search()
 
@@ -115,7 +116,7 @@ def test_it_sees_an_fsync_that_commits_nothing(monkeypatch: pytest.MonkeyPatch) 
 
     def lazily(fs: Filesystem, number: int) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fs.store, "commit", lambda: None)
+            patch.setattr(fs.volume.store, "commit", lambda: None)
             fsync(fs, number)
 
     monkeypatch.setattr(Filesystem, "fsync", lazily)
@@ -147,6 +148,6 @@ def test_it_sees_checksums_of_two_writes_in_one_granule(monkeypatch: pytest.Monk
 
 def test_it_sees_a_version_that_nobody_was_promised(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it was before this search: what an open was promised could be seen by other calls of its process."""
-    monkeypatch.setattr(Core, "sent_back", lambda fs, who: True)
+    monkeypatch.setattr(EstaleRetries, "wants_version", lambda retries, caller: True)
     with found():
         search(first=386)

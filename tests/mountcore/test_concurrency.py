@@ -77,13 +77,13 @@ def test_every_read_is_of_one_whole_store(rig: Rig) -> None:
             thread.start()
         while time.monotonic() < until:
             rig.usage_is_whole()
-            rig.fs.reap()
+            rig.fs.parts.housekeeping.reap()
             rig.store.commit()
             time.sleep(0.01)
         for thread in threads:
             thread.join()
         assert wrong == []
-        rig.fs.abandon_all()
+        rig.fs.parts.housekeeping.abandon_all()
     assert len(rig.fs.handles) == 0
     assert rig.store.usage().staged == 0
     assert rig.store.counters.checksum_errors == 0

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from mountcore.kernel import Process, Rig, errno_of, eventually
 
-from hcfs.device import BufferPool
-from hcfs.errors import HcfsError
 from hcfs.daemon.administration import Administration
-from hcfs.filesystem.calls import Caller
-from hcfs.filesystem.control import AT_ONCE, COMMAND_MAX, Answer, Command, Control
-from hcfs.filesystem.handles import ControlHandle
 from hcfs.daemon.options import MountOptions
 from hcfs.daemon.scrubbing import Scrubbing
 from hcfs.daemon.status import Report
+from hcfs.device import BufferPool
+from hcfs.errors import HcfsError
+from hcfs.filesystem.calls import Caller
+from hcfs.filesystem.control import AT_ONCE, COMMAND_MAX, Answer, Command, Control
+from hcfs.filesystem.virtual_handles import ControlHandle
 from hcfs.store import ROOT_ID
 
 
@@ -123,8 +123,8 @@ def test_a_command_is_stopped_by_its_id(desk: Desk) -> None:
 
 
 def answer_of(handle: ControlHandle) -> dict[str, Any]:
-    eventually(lambda: errno_of(handle.read, 0) == "ok", "its answer")
-    answer = json.loads(handle.read(4096))
+    eventually(lambda: errno_of(handle.read, 0, 0) == "ok", "its answer")
+    answer = json.loads(handle.read(0, 4096))
     assert isinstance(answer, dict)
     return answer
 
@@ -133,21 +133,21 @@ def test_a_command_that_is_only_begun(desk: Desk) -> None:
     """Its write returns; its answer comes to a read when it is done; closing the handle ends it."""
     handle = ControlHandle(desk.control)
     for _ in range(2):
-        handle.write(b'{"command": "wait", "later": true, "id": "x"}')
+        handle.write(0, b'{"command": "wait", "later": true, "id": "x"}', drops_privileges=False)
         assert desk.waiting.acquire(timeout=10)
-        assert errno_of(handle.read, 4096) == "EAGAIN"
-        assert errno_of(handle.write, b'{"command": "echo"}') == "EBUSY"
+        assert errno_of(handle.read, 0, 4096) == "EAGAIN"
+        assert errno_of(handle.write, 0, b'{"command": "echo"}', drops_privileges=False) == "EBUSY"
         assert desk.ask(command="stop", id="x") == {"stopped": True}
         eventually(lambda: not desk.control.under_way(), "it has ended")
         assert answer_of(handle) == {"stopped": True}
-        assert handle.read(4096) == b""
-    handle.write(b'{"command": "nothing", "later": true}')
+        assert handle.read(0, 4096) == b""
+    handle.write(0, b'{"command": "nothing", "later": true}', drops_privileges=False)
     assert answer_of(handle)["errno"] == "EINVAL"
-    handle.write(b'{"command": "sleep", "later": true, "id": "y"}')
+    handle.write(0, b'{"command": "sleep", "later": true, "id": "y"}', drops_privileges=False)
     assert desk.waiting.acquire(timeout=10)
-    handle.close()
+    handle.release()
     eventually(lambda: not desk.control.under_way(), "it has ended")
-    ControlHandle(desk.control).write(b'{"command": "sleep", "later": true, "id": "z"}')
+    ControlHandle(desk.control).write(0, b'{"command": "sleep", "later": true, "id": "z"}', drops_privileges=False)
     assert desk.waiting.acquire(timeout=10)
     desk.control.close()
     assert desk.control.under_way() == []
@@ -191,8 +191,7 @@ def control(rig: Rig, me: Process) -> int:
         directory="/mnt/x",
         scrubbing=Scrubbing(rig.fs),
     )
-    rig.fs.virtual = report.tree()
-    rig.fs.control = Control(Administration(rig.fs, Scrubbing(rig.fs)).commands())
+    rig.fs.parts.show(report.tree(), Control(Administration(rig.fs, Scrubbing(rig.fs), None).commands()))
     return me.lookup(b"control", me.lookup(b".hcfs", ROOT_ID).ino).ino
 
 

@@ -163,7 +163,7 @@ def test_a_listing_takes_the_lock_for_many_entries_at_once(rig: Rig, me: Process
     for number in range(300):
         rig.store.create_empty(rig.kv, b"%d" % number, 0o644, 0, 0)
     handle = me.fs.opendir(rig.kv, me.caller).handle
-    lock, taken = rig.fs.lock, 0
+    listing, lock, taken = rig.fs.parts.listing, rig.fs.volume.lock, 0
 
     class Counting:
         def __enter__(self) -> bool:
@@ -174,9 +174,9 @@ def test_a_listing_takes_the_lock_for_many_entries_at_once(rig: Rig, me: Process
         def __exit__(self, *error: object) -> None:
             lock.release()
 
-    rig.fs.lock = Counting()  # type: ignore[assignment]
+    listing._lock = Counting()  # type: ignore[assignment]
     try:
         assert len(list(me.fs.readdir(handle, 0))) == 302
     finally:
-        rig.fs.lock = lock
+        listing._lock = lock
     assert taken <= 10

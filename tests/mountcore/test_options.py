@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hcfs.errors import UsageError
 from hcfs.daemon.options import MountOptions
+from hcfs.errors import UsageError
 
 
 def test_values() -> None:

@@ -7,10 +7,10 @@ import os
 import pytest
 
 from hcfs.cache import DOUBT, ETAG, SYNC, SyncRecord
-from hcfs.remote.origins import Origins
-from hcfs.remote.upload_source import outgoing_object
-from hcfs.remote.sync_marks import mark
 from hcfs.origin import OriginRefused
+from hcfs.remote.kinds import add_origins
+from hcfs.remote.sync_marks import mark
+from hcfs.remote.upload_source import outgoing_object
 
 from .kernel import Process, Rig
 
@@ -21,13 +21,13 @@ def nothing(_: int) -> None:
 
 def test_what_is_local_only_makes_no_outgoing(rig: Rig, me: Process) -> None:
     """An uploader takes an Outgoing alone, that needs an uploader, and whose the bytes are the store says."""
-    store = rig.fs.store
+    store = rig.store
     store.mkdir(1, b"weights", 0o755, 0, 0)
     weights = store.lookup(1, b"weights")
     assert weights is not None
-    options = rig.fs.cache.namespaces
+    options = rig.cache.namespaces
     options.set_option(weights, "origin", "s3://bucket/x")
-    origins = Origins(rig.fs, upload_attempts=1)
+    origins = add_origins(rig.fs, upload_attempts=1)
     origin = origins.of(weights)
     assert origin is not None
     assert origin.uploader is None  # read-only
@@ -50,7 +50,7 @@ def test_what_is_local_only_makes_no_outgoing(rig: Rig, me: Process) -> None:
 
 def test_what_is_doubted_of_a_content_is_not_said_of_the_next(rig: Rig, me: Process) -> None:
     """A writer may begin with a view of what is just being replaced at the origin."""
-    store = rig.fs.store
+    store = rig.store
     me.close(me.open(b"f", os.O_WRONLY | os.O_CREAT))
     former = store.lookup(rig.kv, b"f")
     assert former is not None

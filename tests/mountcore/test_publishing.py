@@ -10,7 +10,7 @@ import pytest
 from mountcore.kernel import Process, Rig, errno_of, eventually, other_process
 
 from hcfs.filesystem.attribute_changes import Changes
-from hcfs.filesystem.handles import VersionHandle
+from hcfs.filesystem.version_handle import VersionHandle
 
 W = os.O_WRONLY | os.O_CREAT
 
@@ -56,7 +56,7 @@ def test_a_close_beside_a_write_waits_for_nothing(me: Process, other: Process) -
     handle = me.open(b"f.tmp", W)
     me.write(handle, b"first ")
     version = handle_of(me, handle).version
-    with me.fs._change(version):
+    with me.fs.parts.publisher.change(version):
         assert me.fs.flush(handle) is None
         assert not version.flushed
     me.write(handle, b"second", 6)
@@ -137,7 +137,7 @@ def test_a_killed_writer_publishes_nothing(rig: Rig, me: Process, number: int) -
             writer.fs.release(handle)
     assert (me.load(b"f"), me.exists(b"new"), me.exists(b"x.tmp")) == (b"old", False, False)
     usage = rig.store.usage()
-    assert (usage.staged, usage.staged_objects, rig.fs.calls.abandoned) == (0, 0, 3)
+    assert (usage.staged, usage.staged_objects, rig.fs.volume.counts.abandoned) == (0, 0, 3)
 
 
 def full(rig: Rig, me: Process) -> int:
@@ -168,7 +168,7 @@ def test_a_failed_leftover_goes_by_unlink_and_by_time(rig: Rig, me: Process) -> 
     assert not me.exists(b"big.tmp")
     me.fs.release(full(rig, me))
     rig.now += 601
-    assert rig.fs.reap() == 1
+    assert rig.fs.parts.housekeeping.reap() == 1
     assert not me.exists(b"big.tmp")
 
 

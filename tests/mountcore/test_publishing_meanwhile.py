@@ -38,7 +38,7 @@ def test_a_sync_of_what_is_just_being_renamed(
     rig.fs.fsync(handle)
     assert me.read(handle) == me.load(b"f") == b"content"
     me.close(handle)
-    assert rig.fs.calls.abandoned == 0
+    assert rig.fs.volume.counts.abandoned == 0
 
 
 def test_a_read_while_the_rename_publishes(rig: Rig, me: Process, handle: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,13 +73,13 @@ def test_a_truncate_whose_file_is_removed_as_soon_as_it_is_published(
 ) -> None:
     """It was done, and says so."""
     me.put(b"f", b"content")
-    let_go = rig.fs._let_go
+    let_go = rig.fs.parts.closings.let_go
 
     def after_the_removal(version: Version, *, writer: bool) -> None:
         assert other.stat(b"f").size == 3
         other.unlink(b"f")
         let_go(version, writer=writer)
 
-    monkeypatch.setattr(rig.fs, "_let_go", after_the_removal)
+    monkeypatch.setattr(rig.fs.parts.closings, "let_go", after_the_removal)
     me.truncate(b"f", 3)
     assert not me.exists(b"f")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from mountcore.kernel import Process, Rig, errno_of, other_process
 
-from hcfs.filesystem.calls import finish
 from hcfs.filesystem.attribute_changes import Changes
+from hcfs.filesystem.calls import finish
 
 READ, WRITE = os.O_RDONLY, os.O_WRONLY
 
@@ -53,7 +53,7 @@ def test_a_reader_that_never_comes_back(rig: Rig, me: Process, other: Process) -
     rig.store.commit()
     assert rig.store.usage().pending > 0
     rig.now += 10
-    rig.fs.reap()
+    rig.fs.parts.housekeeping.reap()
     assert rig.store.usage().pending == 0
 
 
@@ -170,13 +170,13 @@ def test_a_promise_that_was_not_kept_is_no_base(rig: Rig, me: Process, other: Pr
     other.rename(b"name", b"moved")
     assert errno_of(rig.fs.open, ino, WRITE, me.caller) == "ESTALE"
     assert not me.exists(b"name")
-    rig.fs.repeats.end(me.caller.thread)
+    rig.fs.parts.retries.end(me.caller.thread)
     other.put(b"moved", b"newer")
     handle = me.open(b"moved", os.O_RDWR)
     assert me.read(handle) == b"newer"
     me.close(handle)
     assert errno_of(rig.fs.open, me.lookup(b"moved").ino, WRITE, me.caller) == "ESTALE"
-    rig.fs.repeats.end(me.caller.thread)
+    rig.fs.parts.retries.end(me.caller.thread)
     other.unlink(b"moved")
     handle = me.open(b"moved", os.O_RDWR | os.O_CREAT)
     assert me.read(handle) == b""

@@ -51,12 +51,12 @@ def test_it_is_reclaimed_after_a_while_but_never_while_it_is_written(rig: Rig, m
     me.write(handle, bytes(10_000))
     me.put(b"old.tmp", bytes(10_000))
     rig.now += 599
-    assert rig.fs.reap() == 0
+    assert rig.fs.parts.housekeeping.reap() == 0
     rig.now += 2
-    assert rig.fs.reap() == 1
+    assert rig.fs.parts.housekeeping.reap() == 1
     assert (me.exists(b"old.tmp"), me.exists(b"slow.tmp")) == (False, True)
     rig.now += 10_000
-    assert rig.fs.reap() == 0
+    assert rig.fs.parts.housekeeping.reap() == 0
     me.close(handle)
     me.rename(b"slow.tmp", b"slow")
     assert len(me.load(b"slow")) == 10_000
@@ -162,7 +162,7 @@ class TestLockFiles:
         me.close(held)
         other.close(fresh)
         assert rig.store.usage().staged_objects == 0
-        assert not rig.fs.lock_files
+        assert not len(rig.fs.parts.lock_files)
 
     def test_killed_writers_lose_nothing_of_theirs(self, rig: Rig, me: Process) -> None:
         """They are written in place, as on any filesystem."""

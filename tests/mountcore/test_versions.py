@@ -142,9 +142,9 @@ def test_an_unopened_version_is_dropped_after_a_while(rig: Rig, me: Process) -> 
     ino = me.put(b"f", b"1")
     assert errno_of(me.fs.open, ino, RW, me.caller) == "ESTALE"
     assert me.lookup(b"f").ino != ino
-    assert rig.fs.reap() == 0
+    assert rig.fs.parts.housekeeping.reap() == 0
     rig.now += 6
-    assert rig.fs.reap() == 1
+    assert rig.fs.parts.housekeeping.reap() == 1
     assert me.lookup(b"f").ino == ino
     assert rig.store.usage().staged_objects == 0
 
@@ -166,7 +166,7 @@ def test_a_client_that_cannot_be_seen(rig: Rig, unseen: Process, other: Process)
     unseen.put(b"f.tmp", b"by name")
     unseen.rename(b"f.tmp", b"f")
     assert other.load(b"f") == b"by name"
-    assert rig.fs.pid_zero_seen
+    assert rig.fs.volume.pid_zero_seen
 
 
 def test_truncate_by_path_is_published_within_the_call(me: Process, other: Process) -> None:

@@ -7,11 +7,11 @@ import os
 
 from mountcore.kernel import Process, Rig, errno_of
 
-from hcfs.device import BufferPool
-from hcfs.filesystem.calls import finish
 from hcfs.daemon.options import MountOptions
 from hcfs.daemon.scrubbing import Scrubbing
 from hcfs.daemon.status import Report
+from hcfs.device import BufferPool
+from hcfs.filesystem.calls import finish
 from hcfs.store import ROOT_ID
 
 FIELDS = (
@@ -36,8 +36,9 @@ def with_tree(rig: Rig) -> int:
         directory="/mnt/x",
         scrubbing=Scrubbing(rig.fs),
     )
-    rig.fs.virtual = report.tree()
-    return rig.fs.virtual.root
+    tree = report.tree()
+    rig.fs.parts.show(tree, None)
+    return tree.root
 
 
 def read(me: Process, parent: int, name: bytes) -> bytes:
