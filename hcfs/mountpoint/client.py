@@ -14,7 +14,7 @@ from typing import Any
 
 from hcfs.device.mounts import MountEntry, mounts
 from hcfs.errors import HcfsError, UsageError
-from hcfs.mountpoint import control_client as conversation
+from hcfs.mountpoint import control_client
 
 FILESYSTEM = "fuse.hcfs"
 TIME_LIMIT = 5.0
@@ -152,7 +152,7 @@ def administer(
 
 def _talk(directory: str, command: dict[str, Any]) -> subprocess.Popen[bytes]:
     path = os.path.join(resolved(directory), ".hcfs", "control")
-    script = os.path.join(os.path.dirname(__file__), "conversation.py")
+    script = control_client.__file__
     talk = subprocess.Popen(
         [sys.executable, "-I", "-S", script, path],
         stdin=subprocess.PIPE,
@@ -186,7 +186,7 @@ def _answer(
             for each in status.get("commands", ()):
                 if on_progress is not None and each["id"] == identity and "phase" in each:
                     on_progress(each)
-    if talk.returncode == conversation.CANT_OPEN:
+    if talk.returncode == control_client.CANT_OPEN:
         raise _cant_administer(directory, int(said))
     if not said:
         raise HcfsError(f"the mount at {directory} gave no answer: if its daemon has died, mount it again")
