@@ -19,7 +19,7 @@ from hcfs.daemon.administration import Administration
 from hcfs.daemon.options import MountOptions
 from hcfs.daemon.scrubbing import Scrubbing
 from hcfs.daemon.session import Session
-from hcfs.daemon.status import Report
+from hcfs.daemon.status import StatusReport
 from hcfs.device import BlockDevice, BufferPool, open_device
 from hcfs.device.mounts import MountEntry, mounts
 from hcfs.device.processes import name_processes
@@ -256,7 +256,7 @@ def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], No
         scrubbing = Scrubbing(filesystem)
         control = Control(Administration(filesystem, scrubbing, origins).commands())
         stack.callback(control.close)
-        report = Report(
+        report = StatusReport(
             filesystem,
             device,
             pool,
@@ -326,7 +326,7 @@ def _run(
     session: Session,
     filesystem: Filesystem,
     notifier: Notifier,
-    report: Report,
+    report: StatusReport,
     path: str,
     source: str,
     options: MountOptions,
@@ -352,7 +352,7 @@ def _run(
 
 
 def _serve_through(
-    front: FrontEnd, session: Session, notifier: Notifier, report: Report, serving: Callable[[], None]
+    front: FrontEnd, session: Session, notifier: Notifier, report: StatusReport, serving: Callable[[], None]
 ) -> None:
     report.front = front
     try:

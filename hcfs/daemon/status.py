@@ -24,7 +24,7 @@ from hcfs.store import BLOCK, ROOT_ID, Quarantined
 from hcfs.store.discard import Discards
 
 
-class Report:
+class StatusReport:
     """All from memory, at the moment it is asked."""
 
     def __init__(

@@ -9,7 +9,7 @@ from hcfs.errors import HcfsError
 from hcfs.filesystem.calls import Blocking, Caller, CallError, Entry
 from hcfs.filesystem.entries import Entries
 from hcfs.filesystem.handles import Handles
-from hcfs.filesystem.identity import Identity
+from hcfs.filesystem.identity import CallerIdentity
 from hcfs.filesystem.lock_files import LockFile, LockFiles
 from hcfs.filesystem.lookup import Lookup
 from hcfs.filesystem.modes import drop_privileges, without_privileges
@@ -86,7 +86,7 @@ class AttributeChanges:
     def _set(self, ino: int, changes: Changes, number: int | None, caller: Caller) -> Entry | Blocking[Entry]:
         version = self._versions.get(ino)
         if version is not None and version.is_open_to_calls:
-            return self._set_on_version(version, changes, number, Identity(caller))
+            return self._set_on_version(version, changes, number, CallerIdentity(caller))
         attributes = self._entries.attributes_of_object(ino)
         if changes.size is not None:
             return self._resize_object(ino, attributes.kind, changes, number, caller)
@@ -103,11 +103,11 @@ class AttributeChanges:
             return Blocking(lambda: self._resized_lock(lock_file, changes))
         if number is not None and isinstance(self._handles.get(number), VersionHandle):
             raise CallError(errno.EIO)  # it was published meanwhile
-        self._drafting.of_object(ino, Identity(caller))
+        self._drafting.of_object(ino, CallerIdentity(caller))
         raise CallError(errno.ESTALE)
 
     def _set_on_version(
-        self, version: Version, changes: Changes, number: int | None, who: Identity
+        self, version: Version, changes: Changes, number: int | None, who: CallerIdentity
     ) -> Entry | Blocking[Entry]:
         if version.fate is Fate.ABANDONED:
             raise CallError(errno.EIO)

@@ -57,7 +57,7 @@ Created = tuple[Entry, Opened]
 """The answer to a create."""
 
 
-class Space(NamedTuple):
+class Statfs(NamedTuple):
     """The answer to statfs; blocks are 4 KiB."""
 
     blocks: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hcfs.filesystem.calls import Space
+from hcfs.filesystem.calls import Statfs
 from hcfs.filesystem.volume import Volume
 from hcfs.store import BLOCK
 
@@ -13,11 +13,11 @@ class Capacity:
     def __init__(self, volume: Volume) -> None:
         self._volume = volume
 
-    def space(self) -> Space:
+    def space(self) -> Statfs:
         """Blocks and files, free and in all. What could be evicted counts as available, not as free."""
         usage = self._volume.store.usage()
         evictable = self._volume.cache.statistics().evictable_bytes
-        return Space(
+        return Statfs(
             blocks=usage.capacity // BLOCK,
             free=usage.free // BLOCK,
             available=(usage.free + evictable) // BLOCK,

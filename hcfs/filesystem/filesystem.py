@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from hcfs.cache import Cache
 from hcfs.filesystem.attribute_changes import Changes
-from hcfs.filesystem.calls import Awaiting, Blocking, Caller, Created, Entry, Opened, Space
+from hcfs.filesystem.calls import Awaiting, Blocking, Caller, Created, Entry, Opened, Statfs
 from hcfs.filesystem.handles import Content
 from hcfs.filesystem.kernel_caches import KernelCaches
 from hcfs.filesystem.parts import Parts
@@ -110,7 +110,7 @@ class Filesystem:
     def removexattr(self, ino: int, name: bytes, caller: Caller) -> None:
         self._places.of(ino).removexattr(ino, name, caller)
 
-    def statfs(self) -> Space:
+    def statfs(self) -> Statfs:
         """Of the whole device."""
         return self.parts.capacity.space()
 

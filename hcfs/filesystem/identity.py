@@ -6,7 +6,7 @@ from hcfs.filesystem.calls import Caller
 from hcfs.host.process import Process, process_of_caller
 
 
-class Identity:
+class CallerIdentity:
     """A caller's process, read from /proc when it is first asked for: most operations never ask."""
 
     __slots__ = ("_known", "_process", "caller")

@@ -7,7 +7,7 @@ from hcfs.filesystem.calls import Blocking, Caller, Entry, Opened
 from hcfs.filesystem.directory_handle import DirectoryHandle, Lister, NameListing
 from hcfs.filesystem.entries import Entries
 from hcfs.filesystem.handles import Handles
-from hcfs.filesystem.identity import Identity
+from hcfs.filesystem.identity import CallerIdentity
 from hcfs.filesystem.lookup import Lookup
 from hcfs.filesystem.paths import Paths
 from hcfs.filesystem.versions.version import Versions
@@ -20,7 +20,7 @@ everything from eviction, as lookups do, and `ls -l` looks up all that it listed
 again before long, and not at once."""
 
 
-class Listing:
+class DirectoryListing:
     """All from memory. A Lister."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Listing:
     ) -> Opened:
         """Open a directory for listing: its committed names, and the caller's own versions that aren't under staging
         names. lister: who says what else is in it, if not this. fixed: names and inodes of what is beside."""
-        who = Identity(caller)
+        who = CallerIdentity(caller)
         with self._lock:
             pin, parent = self._store.pin(ino), self._store.parent_of(ino)
             own = [

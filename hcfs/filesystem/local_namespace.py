@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hcfs.filesystem.attribute_changes import AttributeChanges, Changes
 from hcfs.filesystem.calls import Blocking, Caller, Created, Entry, Opened
-from hcfs.filesystem.listing import Listing
+from hcfs.filesystem.listing import DirectoryListing
 from hcfs.filesystem.lookup import Lookup
 from hcfs.filesystem.naming import Naming
 from hcfs.filesystem.opening import Opening
@@ -22,7 +22,7 @@ class LocalNamespace:
         attribute_changes: AttributeChanges,
         naming: Naming,
         renaming: Renaming,
-        listing: Listing,
+        listing: DirectoryListing,
         xattrs: Xattrs,
     ) -> None:
         self._lookup = lookup

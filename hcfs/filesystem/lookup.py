@@ -7,7 +7,7 @@ import errno
 from hcfs.errors import HcfsError
 from hcfs.filesystem.calls import Caller, CallError, Entry
 from hcfs.filesystem.entries import ABSENT_ENTRY, Entries
-from hcfs.filesystem.identity import Identity
+from hcfs.filesystem.identity import CallerIdentity
 from hcfs.filesystem.lock_files import is_lock_name
 from hcfs.filesystem.versions.drafting import Drafting
 from hcfs.filesystem.versions.estale_retries import EstaleRetries, Retry
@@ -65,7 +65,7 @@ class Lookup:
         if name in (b".", b".."):
             return self._dot(parent, name)
         self._counts.lookups += 1
-        who = Identity(caller)
+        who = CallerIdentity(caller)
         for _ in range(_TRIES):
             with self._lock:
                 entry = self._resolve(parent, name, who)
@@ -100,7 +100,7 @@ class Lookup:
         """A symlink's target."""
         return self._store.readlink(ino)
 
-    def _resolve(self, parent: int, name: bytes, who: Identity) -> Entry:
+    def _resolve(self, parent: int, name: bytes, who: CallerIdentity) -> Entry:
         versions = self._versions.of_name(parent, name)
         if versions:
             version = self._names.visible(parent, name, who)
@@ -117,7 +117,7 @@ class Lookup:
                 return self._entries.of_version(bound)
         return self._entries.of_object(self._entries.attributes_of_object(oid), fleeting=bool(versions))
 
-    def _keep_for_retry(self, parent: int, name: bytes, who: Identity, entry: Entry) -> Entry:
+    def _keep_for_retry(self, parent: int, name: bytes, who: CallerIdentity, entry: Entry) -> Entry:
         """The second lookup of a walk finds what its call will be able to use."""
         attributes = entry.attributes
         retry = self._retries.of(who.caller.thread)

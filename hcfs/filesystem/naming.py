@@ -7,7 +7,7 @@ import stat
 
 from hcfs.filesystem.calls import Caller, CallError, Entry
 from hcfs.filesystem.entries import Entries
-from hcfs.filesystem.identity import Identity
+from hcfs.filesystem.identity import CallerIdentity
 from hcfs.filesystem.inodes import is_remote, is_virtual
 from hcfs.filesystem.lookup import check_name
 from hcfs.filesystem.modes import inherited_gid
@@ -36,7 +36,7 @@ class Naming:
         """Make a directory; at the root, a namespace."""
         check_name(name)
         with self._lock:
-            self._names.refuse_visible(parent, name, Identity(caller))
+            self._names.refuse_visible(parent, name, CallerIdentity(caller))
             if self._names.is_written(parent, name):
                 # The file could never be published over the directory.
                 raise CallError(errno.EEXIST)
@@ -49,7 +49,7 @@ class Naming:
         """Make a symlink."""
         check_name(name)
         with self._lock:
-            self._names.refuse_visible(parent, name, Identity(caller))
+            self._names.refuse_visible(parent, name, CallerIdentity(caller))
             gid = inherited_gid(self._store.attributes(parent), caller.gid)
             return self._made(self._store.symlink(parent, name, target, caller.uid, gid), parent, name)
 
@@ -60,7 +60,7 @@ class Naming:
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
             raise CallError(errno.EPERM)
         with self._lock:
-            self._names.refuse_visible(parent, name, Identity(caller))
+            self._names.refuse_visible(parent, name, CallerIdentity(caller))
             gid = inherited_gid(self._store.attributes(parent), caller.gid)
             return self._made(self._store.create_empty(parent, name, mode, caller.uid, gid), parent, name)
 
@@ -69,7 +69,7 @@ class Naming:
         either. Versions that other processes are writing stay theirs."""
         check_name(name)
         with self._lock:
-            version = self._names.visible(parent, name, Identity(caller))
+            version = self._names.visible(parent, name, CallerIdentity(caller))
             oid = self._store.lookup(parent, name)
             if version is None and oid is None:
                 raise CallError(errno.ENOENT)
@@ -99,7 +99,7 @@ class Naming:
         if is_virtual(ino) or is_remote(ino):
             raise CallError(errno.EXDEV)
         with self._lock:
-            self._names.refuse_visible(parent, name, Identity(caller))
+            self._names.refuse_visible(parent, name, CallerIdentity(caller))
             version = self._versions.get(ino)
             if version is not None and version.is_open_to_calls:
                 return self._link_version(version, parent, name)

@@ -10,7 +10,7 @@ from hcfs.filesystem.calls import Blocking, Caller, CallError, Created, Opened
 from hcfs.filesystem.damage import Damage
 from hcfs.filesystem.entries import Entries
 from hcfs.filesystem.handles import Handles
-from hcfs.filesystem.identity import Identity
+from hcfs.filesystem.identity import CallerIdentity
 from hcfs.filesystem.lock_files import LockFile, LockFiles, is_lock_name
 from hcfs.filesystem.lock_handle import LockHandle
 from hcfs.filesystem.lookup import check_name, verifies_at_open
@@ -82,7 +82,7 @@ class Opening:
         """A pin where the object is opened as it is."""
         version = self._versions.get(ino)
         if version is not None and version.is_open_to_calls:
-            return self._open_version(version, flags, Identity(caller))
+            return self._open_version(version, flags, CallerIdentity(caller))
         if self._lock_files.is_one(ino):
             return self._open_lock_file(ino, flags)
         current = self._store.is_current(ino)
@@ -94,12 +94,12 @@ class Opening:
                 raise CallError(errno.ESTALE)
             return self._open_kept(kept, verify=retry.verify)
         if current:
-            self._drafting.of_object(ino, Identity(caller))
+            self._drafting.of_object(ino, CallerIdentity(caller))
         else:
             # The kernel repeats an open once: for a writer the version must be there then.
             replaced = self._replaced.get(ino)
             if replaced is not None:
-                self._drafting.of_name(replaced.parent, replaced.name, Identity(caller))
+                self._drafting.of_name(replaced.parent, replaced.name, CallerIdentity(caller))
         raise CallError(errno.ESTALE)
 
     def _open_kept(self, pin: Pin, *, verify: bool) -> Opened | Blocking[Opened]:
@@ -134,14 +134,16 @@ class Opening:
         with self._lock:
             retry = self._retries.of(thread)
             try:
-                created = self._create(parent, name, mode, flags, Identity(caller), retried=retry is not None)
+                created = self._create(parent, name, mode, flags, CallerIdentity(caller), retried=retry is not None)
             except HcfsError as error:
                 self._retries.refused(error, thread, writes=True)
                 raise
             self._retries.end(thread)
             return created
 
-    def _create(self, parent: int, name: bytes, mode: int, flags: int, who: Identity, *, retried: bool) -> Created:
+    def _create(
+        self, parent: int, name: bytes, mode: int, flags: int, who: CallerIdentity, *, retried: bool
+    ) -> Created:
         own = self._drafting.own_now(parent, name, who)
         exists = own is not None or self._store.lookup(parent, name) is not None
         if flags & os.O_EXCL and (exists or self._names.is_written(parent, name)):
@@ -163,7 +165,7 @@ class Opening:
         version = self._drafting.begin_empty(who, parent, name, mode, uid, gid)
         return self._entries.of_new_version(version), self._opened_by_writer(version)
 
-    def _open_existing(self, parent: int, name: bytes, flags: int, who: Identity) -> Created | None:
+    def _open_existing(self, parent: int, name: bytes, flags: int, who: CallerIdentity) -> Created | None:
         """Open a file that somebody made between the second lookup, which found none, and this call; the kernel won't
         look a third time. None where it has to be told so: it would have to check permissions, or follow a link."""
         attributes = self._volume.attributes_at(parent, name)
@@ -183,7 +185,7 @@ class Opening:
 
     # --- versions ----------------------------------------------------------------------------------------------------
 
-    def _open_version(self, version: Version, flags: int, who: Identity) -> Opened | Blocking[Opened]:
+    def _open_version(self, version: Version, flags: int, who: CallerIdentity) -> Opened | Blocking[Opened]:
         if version.fate is Fate.ABANDONED:
             raise CallError(errno.ESTALE)
         if not writes(flags):

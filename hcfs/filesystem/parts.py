@@ -8,7 +8,7 @@ from hcfs.filesystem.control import Control
 from hcfs.filesystem.damage import Damage
 from hcfs.filesystem.entries import Entries
 from hcfs.filesystem.handles import Handles
-from hcfs.filesystem.listing import Listing
+from hcfs.filesystem.listing import DirectoryListing
 from hcfs.filesystem.local_namespace import LocalNamespace
 from hcfs.filesystem.lock_files import LockFiles
 from hcfs.filesystem.lookup import Lookup
@@ -109,7 +109,7 @@ class Parts:
             self.policies,
             naming,
         )
-        self.listing = Listing(volume, self.versions, self.entries, self.lookup, self.handles, self.paths)
+        self.listing = DirectoryListing(volume, self.versions, self.entries, self.lookup, self.handles, self.paths)
         self.xattrs = Xattrs(volume, self.versions, self.entries)
         self.capacity = Capacity(volume)
         self.removal = Removal(volume, self.versions, self.publisher)

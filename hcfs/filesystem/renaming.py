@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable
 
 from hcfs.filesystem.calls import Blocking, Caller, CallError
-from hcfs.filesystem.identity import Identity
+from hcfs.filesystem.identity import CallerIdentity
 from hcfs.filesystem.lookup import check_name
 from hcfs.filesystem.naming import Naming
 from hcfs.filesystem.versions.drafting import Drafting
@@ -62,7 +62,7 @@ class Renaming:
         check_name(name)
         if flags & ~NOREPLACE:
             raise CallError(errno.EINVAL)
-        who, replace = Identity(caller), not flags & NOREPLACE
+        who, replace = CallerIdentity(caller), not flags & NOREPLACE
         with self._lock:
             version = self._names.visible(old_parent, old_name, who)
             target = self._names.visible(parent, name, who)
@@ -117,7 +117,7 @@ class Renaming:
                 # Its close finished first, and published it under its old name.
                 self._rename_object(version.key, new, None, replace=replace)
                 return
-            target = self._names.visible(*new, Identity(caller))
+            target = self._names.visible(*new, CallerIdentity(caller))
             self._rename_version(version, new, target, replace=replace)
 
     def _rename_object(self, old: Name, new: Name, target: Version | None, *, replace: bool) -> None:

@@ -9,7 +9,7 @@ from hcfs.filesystem.attribute_changes import Changes
 from hcfs.filesystem.calls import Blocking, Caller, CallError, Entry, Opened
 from hcfs.filesystem.directory_handle import NameListing
 from hcfs.filesystem.inodes import is_virtual
-from hcfs.filesystem.listing import Listing
+from hcfs.filesystem.listing import DirectoryListing
 from hcfs.filesystem.local_namespace import LocalNamespace
 from hcfs.filesystem.lookup import check_name
 from hcfs.filesystem.virtual_place import VirtualPlace
@@ -20,7 +20,7 @@ from hcfs.store import ROOT_ID
 class Root:
     """A Place, and its directory's Lister. What isn't `.hcfs` is as in any other directory of the store."""
 
-    def __init__(self, local: LocalNamespace, listing: Listing) -> None:
+    def __init__(self, local: LocalNamespace, listing: DirectoryListing) -> None:
         self._local = local
         self._listing = listing
         self.virtual: VirtualPlace | None = None

@@ -11,7 +11,7 @@ import pyfuse3
 import trio
 
 from hcfs.errors import HcfsError
-from hcfs.frontends.notices import Notices
+from hcfs.frontends.notices import KernelNotices
 from hcfs.frontends.operations import Operations
 from hcfs.mountpoint.guard import identity
 
@@ -31,7 +31,7 @@ class FrontEnd(Protocol):
     """As `data_plane` in the status says it."""
 
     @property
-    def notices(self) -> Notices:
+    def notices(self) -> KernelNotices:
         """What tells the kernel about its caches; usable while it is served."""
 
     async def serve(self, on_serving: Callable[[], None]) -> None:
@@ -59,7 +59,7 @@ class FrontEnd(Protocol):
 
 
 class PyfuseNotices:
-    """Notices through pyfuse3's session."""
+    """KernelNotices through pyfuse3's session."""
 
     def invalidate_entry(self, parent: int, name: bytes) -> None:
         pyfuse3.invalidate_entry(parent, name)
@@ -76,7 +76,7 @@ class PyfuseFrontEnd:
     def __init__(self, operations: Operations, path: str, options: set[str]) -> None:
         """Mount. HcfsError with libfuse's reason."""
         self._operations = operations
-        self.notices: Notices = PyfuseNotices()
+        self.notices: KernelNotices = PyfuseNotices()
         self._was_here = False
         """The kernel's list of connections can be seen, and has this one."""
         attach(operations, path, options)

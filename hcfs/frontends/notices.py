@@ -24,7 +24,7 @@ _ANSWERED_AFTER = 0.05
 _Queue = SimpleQueue[Callable[[], None] | None]
 
 
-class Notices(Protocol):
+class KernelNotices(Protocol):
     """How a front end tells the kernel. OSError when the kernel doesn't take it: ENOENT where nothing was cached."""
 
     def invalidate_entry(self, parent: int, name: bytes) -> None:
@@ -46,12 +46,12 @@ class Notifier:
         self._patient_queue: _Queue = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._live = False
-        self._notices: Notices | None = None
+        self._notices: KernelNotices | None = None
         self.is_slow: Callable[[int], bool] = lambda _: False
         """Whether lookups in a directory may wait for long, as for an origin. A notice about its names waits with them,
         and is sent by a thread of its own: notices about other directories aren't to wait behind it."""
 
-    def start(self, notices: Notices) -> None:
+    def start(self, notices: KernelNotices) -> None:
         """Begin to send; after `stop`, through another front end."""
         self._notices = notices
         self._queue, self._patient_queue = SimpleQueue(), SimpleQueue()

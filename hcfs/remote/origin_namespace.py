@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from hcfs.filesystem.attribute_changes import Changes
 from hcfs.filesystem.calls import Blocking, Caller, CallError, Created, Entry, Opened
-from hcfs.filesystem.listing import Listing
+from hcfs.filesystem.listing import DirectoryListing
 from hcfs.filesystem.local_namespace import LocalNamespace
 from hcfs.filesystem.modes import writes
 from hcfs.filesystem.versions.version import Versions
@@ -28,7 +28,7 @@ class OriginNamespace:
     def __init__(
         self,
         local: LocalNamespace,
-        listing: Listing,
+        listing: DirectoryListing,
         lister: RemoteLister,
         xattrs: RemoteXattrs,
         versions: Versions,

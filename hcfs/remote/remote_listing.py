@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hcfs.filesystem.calls import Blocking, Entry
 from hcfs.filesystem.directory_handle import NameListing
-from hcfs.filesystem.listing import Listing
+from hcfs.filesystem.listing import DirectoryListing
 from hcfs.filesystem.versions.version import Versions
 from hcfs.filesystem.volume import Volume
 from hcfs.remote.origins import Origins
@@ -15,7 +15,7 @@ class RemoteLister:
     """A Lister: of what is in the store, and what is only at the origin."""
 
     def __init__(
-        self, volume: Volume, versions: Versions, listing: Listing, origins: Origins, files: RemoteFiles
+        self, volume: Volume, versions: Versions, listing: DirectoryListing, origins: Origins, files: RemoteFiles
     ) -> None:
         self._volume = volume
         self._versions = versions

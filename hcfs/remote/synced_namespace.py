@@ -15,8 +15,8 @@ from hcfs.cache import ABSENT
 from hcfs.errors import HcfsError
 from hcfs.filesystem.attribute_changes import Changes
 from hcfs.filesystem.calls import Blocking, Caller, CallError, Created, Entry, Opened, finish
-from hcfs.filesystem.identity import Identity
-from hcfs.filesystem.listing import Listing
+from hcfs.filesystem.identity import CallerIdentity
+from hcfs.filesystem.listing import DirectoryListing
 from hcfs.filesystem.local_namespace import LocalNamespace
 from hcfs.filesystem.lock_files import is_lock_name
 from hcfs.filesystem.lookup import Lookup, check_name
@@ -48,7 +48,7 @@ class SyncedNamespace:
         volume: Volume,
         local: LocalNamespace,
         lookup: Lookup,
-        listing: Listing,
+        listing: DirectoryListing,
         versions: Versions,
         version_names: VersionNames,
         retries: EstaleRetries,
@@ -109,7 +109,7 @@ class SyncedNamespace:
         if is_lock_name(name):
             return True
         with self._lock:
-            if self._version_names.visible(parent, name, Identity(caller)) is not None:
+            if self._version_names.visible(parent, name, CallerIdentity(caller)) is not None:
                 return True
             with self._store.lock:
                 oid = self._store.lookup(parent, name)
@@ -189,7 +189,7 @@ class SyncedNamespace:
     def _begin_version(self, remote: Remote, caller: Caller, *, empty: bool) -> NoReturn:
         """Make the caller's version of a name that the origin has, and answer ESTALE."""
         parent, name = remote.parent, remote.name
-        who = Identity(caller)
+        who = CallerIdentity(caller)
         with self._lock:
             try:
                 if self._version_names.own(parent, name, who) is None:
@@ -323,7 +323,7 @@ class SyncedNamespace:
                 uploads.settled((parent, name))
                 self._origins.changed(origin, (parent, name), None)
                 here = self._store.lookup(parent, name) is not None
-                if here or self._version_names.visible(parent, name, Identity(caller)) is not None:
+                if here or self._version_names.visible(parent, name, CallerIdentity(caller)) is not None:
                     self._unlink_here(parent, name, caller)
             # What a crash brought back here would be gone there.
             self._store.commit()
@@ -360,7 +360,7 @@ class SyncedNamespace:
         check_name(old_name)
         check_name(name)
         with self._lock:
-            version = self._version_names.visible(old_parent, old_name, Identity(caller))
+            version = self._version_names.visible(old_parent, old_name, CallerIdentity(caller))
             there = origin.get(old_parent, old_name) if self._names.goes_out(old_parent, old_name) else None
             committed = self._store.lookup(old_parent, old_name)
             if version is None and committed is None and there is None:

@@ -14,7 +14,7 @@ from mountcore.kernel import Process, Rig, errno_of, eventually
 from hcfs.daemon.administration import Administration
 from hcfs.daemon.options import MountOptions
 from hcfs.daemon.scrubbing import Scrubbing
-from hcfs.daemon.status import Report
+from hcfs.daemon.status import StatusReport
 from hcfs.device import BufferPool
 from hcfs.errors import HcfsError
 from hcfs.filesystem.calls import Caller
@@ -182,7 +182,7 @@ def test_the_end_of_the_mount_ends_commands(desk: Desk) -> None:
 def control(rig: Rig, me: Process) -> int:
     """Inode of the file."""
     options = MountOptions.parse("lookup_grace=5")
-    report = Report(
+    report = StatusReport(
         rig.fs,
         rig.device,
         BufferPool(1 << 20),

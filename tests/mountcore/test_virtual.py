@@ -9,7 +9,7 @@ from mountcore.kernel import Process, Rig, errno_of
 
 from hcfs.daemon.options import MountOptions
 from hcfs.daemon.scrubbing import Scrubbing
-from hcfs.daemon.status import Report
+from hcfs.daemon.status import StatusReport
 from hcfs.device import BufferPool
 from hcfs.filesystem.calls import finish
 from hcfs.store import ROOT_ID
@@ -27,7 +27,7 @@ COUNTERS = (
 
 def with_tree(rig: Rig) -> int:
     options = MountOptions.parse("lookup_grace=5")
-    report = Report(
+    report = StatusReport(
         rig.fs,
         rig.device,
         BufferPool(1 << 20),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from hcfs.filesystem.calls import CallError
-from hcfs.filesystem.identity import Identity
+from hcfs.filesystem.identity import CallerIdentity
 from hcfs.filesystem.versions.policy import Policies
 from hcfs.filesystem.versions.publisher import Publisher
 from hcfs.filesystem.versions.version import Version, Versions
@@ -28,20 +28,20 @@ class Drafting:
         self._publisher = publisher
         self._policies = policies
 
-    def begin_empty(self, who: Identity, parent: int, name: bytes, mode: int, uid: int, gid: int) -> Version:
+    def begin_empty(self, who: CallerIdentity, parent: int, name: bytes, mode: int, uid: int, gid: int) -> Version:
         """The caller's new version of a name, without a byte. MetadataFull where no row is left for it."""
         self._store.require_row()
         namespace = self._store.namespace_of(parent)
         staged = self._store.stage(None, namespace=namespace, mode=mode, uid=uid, gid=gid)
         return self._register(who, parent, name, staged)
 
-    def begin_view(self, who: Identity, base: int, parent: int, name: bytes) -> Version:
+    def begin_view(self, who: CallerIdentity, base: int, parent: int, name: bytes) -> Version:
         """The caller's new version of what a name leads to. parent 0: the name is bound later, by the lookup of one of
         the base's hard links."""
         staged = self._store.stage(base, namespace=self._store.namespace_of(base), mode=0, uid=0, gid=0)
         return self._register(who, parent, name, staged)
 
-    def _register(self, who: Identity, parent: int, name: bytes, staged: Staged) -> Version:
+    def _register(self, who: CallerIdentity, parent: int, name: bytes, staged: Staged) -> Version:
         process = who.process
         if process is None:
             self._volume.pid_zero_seen = True
@@ -58,7 +58,7 @@ class Drafting:
         if policy is not None:
             policy.begun(version)
 
-    def bind(self, oid: int, parent: int, name: bytes, who: Identity) -> Version | None:
+    def bind(self, oid: int, parent: int, name: bytes, who: CallerIdentity) -> Version | None:
         """The version that a write-open of an object with several names made, once it is known which name was meant;
         None when there is none."""
         staging = self._names.is_staging_name(parent, name)
@@ -73,7 +73,7 @@ class Drafting:
         namespace = self._store.namespace_of(parent)
         self._store.assign(staged, self._cache.account(namespace, name))
 
-    def of_object(self, ino: int, who: Identity) -> None:
+    def of_object(self, ino: int, who: CallerIdentity) -> None:
         """Make the caller's version of a committed object, so that the lookup that the kernel repeats finds it. The
         caller answers ESTALE afterwards. Idempotent while that version isn't opened."""
         attributes = self._store.attributes(ino)
@@ -88,7 +88,7 @@ class Drafting:
         if self.own_now(parent, name, who) is None:
             self.begin_view(who, ino, parent, name)
 
-    def of_name(self, parent: int, name: bytes, who: Identity) -> None:
+    def of_name(self, parent: int, name: bytes, who: CallerIdentity) -> None:
         """Make the caller's version of the file that a name leads to, unless it has one or there is none. The caller
         answers ESTALE afterwards."""
         oid = self._store.lookup(parent, name)
@@ -97,7 +97,7 @@ class Drafting:
         if self.own_now(parent, name, who) is None:
             self.begin_view(who, oid, parent, name)
 
-    def own_now(self, parent: int, name: bytes, who: Identity) -> Version | None:
+    def own_now(self, parent: int, name: bytes, who: CallerIdentity) -> Version | None:
         """The caller's own version of a name, for an open that begins. One that an earlier open was promised and that
         is a view of what the name doesn't mean any more is dropped: that open hasn't come."""
         version = self._names.own(parent, name, who)
@@ -106,7 +106,7 @@ class Drafting:
         self._publisher.drop_unmodified(version)
         return None
 
-    def begin_anew(self, version: Version, who: Identity) -> None:
+    def begin_anew(self, version: Version, who: CallerIdentity) -> None:
         """An empty version in place of one that is closed, for the caller. Raises ESTALE."""
         like = version.staged.attributes()
         parent, name = version.key
@@ -116,7 +116,7 @@ class Drafting:
         self.begin_empty(who, parent, name, like.mode, like.uid, like.gid)
         raise CallError(errno.ESTALE)
 
-    def take_over(self, version: Version, who: Identity, *, truncates: bool) -> None:
+    def take_over(self, version: Version, who: CallerIdentity, *, truncates: bool) -> None:
         """Another process's version, reached under a staging name. Appending goes on with it; a writer that truncates
         gets its own version, since the other may still rename its."""
         if not version.is_staged or not version.waiting:

@@ -6,7 +6,7 @@ import errno
 
 from hcfs.cache import Cache
 from hcfs.filesystem.calls import CallError
-from hcfs.filesystem.identity import Identity
+from hcfs.filesystem.identity import CallerIdentity
 from hcfs.filesystem.lock_files import is_lock_name
 from hcfs.filesystem.versions.estale_retries import EstaleRetries
 from hcfs.filesystem.versions.version import Version, Versions
@@ -30,7 +30,7 @@ class VersionNames:
         namespace = self._store.namespace_of(parent)
         return namespace != 0 and self._namespaces.options(namespace).is_staging_name(name)
 
-    def own(self, parent: int, name: bytes, who: Identity) -> Version | None:
+    def own(self, parent: int, name: bytes, who: CallerIdentity) -> Version | None:
         """The caller's own version of a name, open or closed."""
         for version in reversed(self._versions.of_name(parent, name)):
             if version.owner is None:
@@ -41,7 +41,7 @@ class VersionNames:
                 return version
         return None
 
-    def visible(self, parent: int, name: bytes, who: Identity) -> Version | None:
+    def visible(self, parent: int, name: bytes, who: CallerIdentity) -> Version | None:
         """The version that the name means to the caller: its own, else the most recently closed one that waits under
         a staging name. None: the committed object, if any.
 
@@ -56,7 +56,7 @@ class VersionNames:
         waiting = [version for version in versions if version.waiting]
         return max(waiting, key=lambda version: version.closed_at or 0.0, default=None)
 
-    def refuse_visible(self, parent: int, name: bytes, who: Identity) -> None:
+    def refuse_visible(self, parent: int, name: bytes, who: CallerIdentity) -> None:
         """EEXIST where the caller sees a version. What others are writing is no obstacle: it will replace, or not."""
         if self.visible(parent, name, who) is not None:
             raise CallError(errno.EEXIST)
