@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hcfs.cli.arguments import SIZE, json_option, mount_argument, namespace_argument
-from hcfs.cli.output import human_size, print_json
+from hcfs.cli.output import human_size, print_json, say
 from hcfs.errors import UsageError
 from hcfs.mount.client import Interrupted, administer, namespace_directory
 
@@ -49,11 +49,11 @@ def _report(answer: Mapping[str, Any], nbytes: int | None, as_json: bool) -> Non
     if as_json:
         print_json(answer)
         return
-    click.echo(f"{answer['objects']} objects evicted, {human_size(answer['freed_bytes'])} freed")
+    say(f"{answer['objects']} objects evicted, {human_size(answer['freed_bytes'])} freed")
     if nbytes is not None and answer["freed_bytes"] >= nbytes:
         return
     for reason, meaning in _REASONS.items():
         if kept[f"{reason}_objects"]:
-            click.echo(
+            say(
                 f"{kept[f'{reason}_objects']} objects stay, {human_size(kept[f'{reason}_bytes'])}: {reason} ({meaning})"
             )

@@ -9,7 +9,7 @@ import click
 
 from hcfs.cli.arguments import json_option, target_argument
 from hcfs.cli.devices import open_target
-from hcfs.cli.output import print_fields, print_json, progress
+from hcfs.cli.output import print_fields, print_json, progress, say
 from hcfs.store.check import Report, check
 from hcfs.store.inspect import superblock_fields
 from hcfs.store.repair import Repair, repair
@@ -62,9 +62,9 @@ def _document(report: Report, repairs: list[Repair]) -> dict[str, Any]:
 def _print(target: str, document: dict[str, Any]) -> None:
     problems, repairs = document["problems"], document["repairs"]
     for done in repairs:
-        click.echo(f"repaired: {done['kind']}: {done['where']}: {done['detail']}")
+        say(f"repaired: {done['kind']}: {done['where']}: {done['detail']}")
     for problem in problems:
-        click.echo(f"{problem['kind']}: {problem['where']}: {problem['detail']}")
+        say(f"{problem['kind']}: {problem['where']}: {problem['detail']}")
     counts = {
         name: value for name, value in document.items() if name not in ("clean", "problems", "repairs", "superblock")
     }
@@ -74,4 +74,4 @@ def _print(target: str, document: dict[str, Any]) -> None:
         if not problems
         else f"{len(problems)} error{'s' * (len(problems) > 1)} left"
     )
-    click.echo(f"{target}: {verdict}")
+    say(f"{target}: {verdict}")

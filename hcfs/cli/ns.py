@@ -18,13 +18,14 @@ from hcfs.cli.output import (
     print_fields,
     print_json,
     print_table,
-    printable,
     progress,
+    say,
     shown_quota,
     warn,
 )
 from hcfs.errors import HcfsError, UsageError
 from hcfs.mount.client import Interrupted, administer, namespace_directory, namespace_status, read_status
+from hcfs.printable import printable
 
 _XATTR_PREFIX = "user.hcfs."
 
@@ -81,7 +82,7 @@ def create(directory: str, name: str, as_json: bool, **options: Any) -> None:
     if as_json:
         print_json(namespace_status(directory, name))
     else:
-        click.echo(path)
+        say(path)
 
 
 @command.command(name="set")
@@ -169,9 +170,9 @@ def _report_removal(directory: str, name: str, answer: dict[str, Any], as_json: 
     if as_json:
         print_json(answer)
     else:
-        click.echo(f"{answer['objects']} files removed, {human_size(answer['freed_bytes'])}")
+        say(f"{answer['objects']} files removed, {human_size(answer['freed_bytes'])}")
         if "wiped_bytes" in answer:
-            click.echo(f"{human_size(answer['wiped_bytes'])} of free space wiped")
+            say(f"{human_size(answer['wiped_bytes'])} of free space wiped")
     if answer["removed"]:
         return
     reasons = []

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from hcfs.cli.arguments import SIZE, json_option_lines, mount_argument
-from hcfs.cli.output import human_size, progress
+from hcfs.cli.output import human_size, progress, say
 from hcfs.mount.client import administer, read_status
 
 CLEAN, DAMAGED = 0, 1
@@ -38,7 +38,7 @@ def command(directory: str, rate: int | None, restart: bool, as_json: bool) -> i
         status = _watch(directory, status, as_json)
     except KeyboardInterrupt:
         administer(directory, "scrub", action="stop")
-        click.echo(f"the scrub is stopped; 'hcfs scrub {directory}' goes on with it", err=True)
+        say(f"the scrub is stopped; 'hcfs scrub {directory}' goes on with it", err=True)
         raise
     if not as_json:
         _report(status)
@@ -64,8 +64,6 @@ def _watch(directory: str, status: Status, as_json: bool) -> Status:
 
 def _report(status: Status) -> None:
     for bad in status["bad"]:
-        click.echo(f"damaged: {bad['path']}: {bad['reason']}")
+        say(f"damaged: {bad['path']}: {bad['reason']}")
     verdict = f"{status['damaged']} damaged, quarantined" if status["damaged"] else "no damage"
-    click.echo(
-        f"{status['state']}: {status['objects']} files, {human_size(status['checked_bytes'])} verified; {verdict}"
-    )
+    say(f"{status['state']}: {status['objects']} files, {human_size(status['checked_bytes'])} verified; {verdict}")

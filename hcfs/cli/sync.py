@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hcfs.cli.arguments import json_option, mount_argument, namespace_argument
-from hcfs.cli.output import human_size, print_json, print_table, warn
+from hcfs.cli.output import human_size, print_json, print_table, say, warn
 from hcfs.errors import UsageError
 from hcfs.mount.client import Interrupted, administer, namespace_directory
 
@@ -75,9 +75,9 @@ def _report(answer: Mapping[str, Any], as_json: bool) -> None:
         print_json(answer)
         return
     for path in answer["discarded"]:
-        click.echo(f"{path}: dropped from the device; what it held and the origin doesn't have is lost")
+        say(f"{path}: dropped from the device; what it held and the origin doesn't have is lost")
     waiting = answer["dirty"] + answer["uploading"]
-    click.echo(
+    say(
         f"{waiting} files to be uploaded, {answer['sync_failed']} failed, {human_size(answer['unsynced_bytes'])} in all"
     )
     if answer["objects"]:

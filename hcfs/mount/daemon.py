@@ -36,6 +36,7 @@ from hcfs.mount.scrubbing import Scrubbing
 from hcfs.mount.servers import is_stopped, servers_of
 from hcfs.mount.session import Session
 from hcfs.mount.status import Report
+from hcfs.printable import printable
 from hcfs.store import Store, UnrecoveredStore
 from hcfs.store.discard import Discards
 
@@ -67,7 +68,8 @@ def mount(source: str, directory: str, options: MountOptions, foreground: bool) 
     source = os.path.abspath(source)
     path = mountpoint.prepare(directory, source)
     if os.listdir(path):
-        print(f"hcfs: {directory} isn't empty: what is in it is hidden as long as it is mounted over.", file=sys.stderr)
+        hidden = f"hcfs: {directory} isn't empty: what is in it is hidden as long as it is mounted over."
+        print(printable(hidden), file=sys.stderr)
     if foreground:
         handler = logs.open_log(options.log) if options.log else logs.stderr_handler()
         logs.log_to(handler)

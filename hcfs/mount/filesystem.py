@@ -70,7 +70,7 @@ class Filesystem(WrittenFiles):
         with self.lock:
             version = self.versions.get(ino)
             if version is not None and version.fate is not Fate.PUBLISHED:
-                return self.shown(version).strip("'").encode(errors="surrogateescape")
+                return self.shown(version).removeprefix("'").removesuffix("'").encode(errors="surrogateescape")
         try:
             return self.store.path_of(ino)
         except HcfsError:

@@ -9,8 +9,10 @@ import os
 import re
 import signal
 import sys
+import traceback
 
 from hcfs.errors import HcfsError
+from hcfs.printable import printable
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -37,6 +39,7 @@ def open_log(path: str) -> logging.Handler:
 def log_to(handler: logging.Handler) -> None:
     """Send everything from INFO on to this handler and no other."""
     handler.setFormatter(logging.Formatter(FORMAT))
+    handler.addFilter(_in_one_line)
     root = logging.getLogger()
     for former in list(root.handlers):
         root.removeHandler(former)
@@ -51,6 +54,16 @@ def log_to(handler: logging.Handler) -> None:
 def stderr_handler() -> logging.Handler:
     """For a daemon in the foreground."""
     return logging.StreamHandler(sys.stderr)
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """Names are in messages as their owners chose them: none begins a line of the log, or steers the terminal that it
+    is read on. A traceback has lines of its own, and all but its first are indented."""
+    record.msg, record.args = printable(record.getMessage()), None
+    if record.exc_info and record.exc_info[1] is not None:
+        first, *others = "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n").split("\n")
+        record.exc_text = "\n".join([printable(first), *(f"  {printable(each)}" for each in others)])
+    return True
 
 
 def _without_lost_answers(record: logging.LogRecord) -> bool:

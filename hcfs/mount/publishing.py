@@ -11,6 +11,7 @@ from hcfs.mount.core import Identity
 from hcfs.mount.lookup import Lookup
 from hcfs.mount.process import holds_open, is_alive, was_killed
 from hcfs.mount.versions import Fate, Version
+from hcfs.printable import printable
 from hcfs.store import Kind, Staged
 
 log = logging.getLogger(__name__)
@@ -287,4 +288,4 @@ class Publishing(Lookup):
             directory = self.store.path_of(version.parent).rstrip(b"/")
         except HcfsError:
             directory = b"?"
-        return repr((directory + b"/" + version.name).decode(errors="backslashreplace"))
+        return "'" + printable((directory + b"/" + version.name).decode(errors="backslashreplace")) + "'"

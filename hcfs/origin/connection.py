@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from hcfs.errors import UsageError
 from hcfs.origin.errors import NotAtOrigin, OriginChanged, OriginError, OriginRefused
+from hcfs.printable import printable
 
 if TYPE_CHECKING:
     from obstore.store import GCSStore, LocalStore, S3Store
@@ -112,8 +113,7 @@ def local_directory(url: str) -> str | None:
 def _reason(error: BaseException) -> str:
     """What the library says, in one line: behind it is its own source. What it doesn't say is added."""
     said = str(error).partition("\n\nDebug source:")[0].strip()
-    text = "".join(character if character.isprintable() else repr(character)[1:-1] for character in said)
-    text = text[:_REASON_MAX] or type(error).__name__
+    text = printable(said)[:_REASON_MAX] or type(error).__name__
     return text + next((hint for words, hint in _HINTS.items() if words in text), "")
 
 
