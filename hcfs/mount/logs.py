@@ -8,6 +8,7 @@ import logging.handlers
 import os
 import re
 import signal
+import stat
 import sys
 import traceback
 
@@ -28,12 +29,28 @@ def default_log(directory: str) -> str:
 
 
 def open_log(path: str) -> logging.Handler:
-    """A handler that appends to a file, also after logrotate moved it. HcfsError when it can't be written."""
+    """A handler that appends to a file, also after logrotate moved it. HcfsError when it can't be written, or holds
+    what is no text: somebody's data, an image perhaps."""
     try:
+        if _holds_data(path):
+            raise HcfsError(
+                f"{path} is no log, but holds data, to which nothing is added; name another file with --log"
+            )
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         return logging.handlers.WatchedFileHandler(path, errors="backslashreplace")
     except OSError as error:
         raise HcfsError(f"the log {path} can't be written: {error.strerror}; name another file with --log") from error
+
+
+def _holds_data(path: str) -> bool:
+    try:
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode):
+            return stat.S_ISBLK(mode)
+        with open(path, "rb") as file:
+            return b"\0" in file.read(4096)
+    except OSError:  # absent, or to be told by whoever opens it to write
+        return False
 
 
 def log_to(handler: logging.Handler) -> None:
