@@ -23,7 +23,7 @@ from hcfs.cli.output import (
     shown_quota,
     warn,
 )
-from hcfs.errors import HcfsError, UsageError
+from hcfs.errors import HcfsError, Unfinished, UsageError
 from hcfs.mount.client import Interrupted, administer, namespace_directory, namespace_status, read_status
 from hcfs.printable import printable
 
@@ -141,7 +141,8 @@ def rm(directory: str, name: str, force: bool, discard: bool, wipe: bool, as_jso
 
     With --wipe all free space is zeroed, since nobody remembers whose bytes it holds, and the metadata written anew.
     Exit code 1 when something isn't wiped, since it is open or being written: the empty namespace is kept then, and the
-    command can be given again. Stop the namespace's clients before.
+    command can be given again. Stop the namespace's clients before. Exit code 3 when somebody else, or the end of the
+    mount, stopped it.
     """
     namespace_directory(directory, name)
     try:
@@ -159,6 +160,11 @@ def rm(directory: str, name: str, force: bool, discard: bool, wipe: bool, as_jso
         _report_removal(directory, name, interrupted.answer, as_json)
         raise
     _report_removal(directory, name, answer, as_json)
+    if answer.get("stopped"):
+        raise Unfinished(
+            f"the removal of {name} was stopped before its end, by another command or the end of the mount; give the "
+            "command again"
+        )
     return 0 if answer["removed"] else 1
 
 

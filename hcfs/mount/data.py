@@ -78,7 +78,7 @@ class Data(Opening):
         fail and whatever publishes next can't. Blocking while it seals; it doesn't wait for writes under way."""
         handle = self.handles.get(number)
         if isinstance(handle, LockHandle):
-            return Blocking(handle.lock_file.settle) if handle.writable and handle.lock_file.dirty else None
+            return Blocking(handle.lock_file.save) if handle.writable and handle.lock_file.unsaved else None
         if not isinstance(handle, VersionHandle) or not handle.writable:
             return None
         version = handle.version
@@ -103,7 +103,7 @@ class Data(Opening):
         only in that sense: it is lost with the machine unless it is published. Blocks."""
         handle = self.handles.get(number)
         if isinstance(handle, LockHandle):
-            handle.lock_file.settle()
+            handle.lock_file.save()
         elif isinstance(handle, VersionHandle):
             version = handle.version
             if version.failed:
