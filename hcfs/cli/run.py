@@ -89,7 +89,7 @@ def _bug(error: Exception) -> int:
 
 
 def _show(error: Exception) -> None:
-    for line in "".join(traceback.format_exception(error)).splitlines():
+    for line in "".join(traceback.format_exception(error)).rstrip("\n").split("\n"):
         _say(line)
 
 

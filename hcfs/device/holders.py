@@ -130,7 +130,7 @@ def _can_lock(path: str) -> bool:
 
 def _is_swap(target: Identity) -> bool:
     try:
-        lines = Path("/proc/swaps").read_text(errors="surrogateescape").splitlines()[1:]
+        lines = os.fsdecode(Path("/proc/swaps").read_bytes()).rstrip("\n").split("\n")[1:]
     except OSError:
         return False
     return any(identify(unescape(line.split()[0])) == target for line in lines)

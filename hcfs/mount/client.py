@@ -65,7 +65,8 @@ def namespace_status(directory: str, name: str) -> dict[str, Any]:
 def namespace_directory(directory: str, name: str) -> str:
     """Path of a namespace; errors as read_status, UsageError when there is no such namespace."""
     known = read_status(directory)["namespaces"]
-    if name not in known:
+    # As the status has it: what isn't UTF-8 is escaped there.
+    if os.fsencode(name).decode(errors="backslashreplace") not in known:
         others = ", ".join(sorted(known)) or "none yet"
         raise UsageError(
             f"{directory} has no namespace {name!r} (there are: {others}); make it with "
