@@ -552,3 +552,24 @@ def test_options_are_shown_and_kept(make_mount: Callable[..., Mount], s3: S3) ->
     assert hcfs("sync", mount.dir, mount.ns("kv").name, check=False).returncode == 2
     put(there / "f", b"f")
     hcfs("ns", "rm", mount.dir, there.name, "--force")
+
+
+def test_a_wait_that_others_end(shared: Mount, s3: S3) -> None:
+    """Exit code 3: what it waited for isn't there."""
+    there, _ = back(shared, s3)
+    hold = threading.Event()
+    s3.faults = writes_only(Fault(hold=hold))
+    try:
+        put(there / "f", content("f"))
+        command = [sys.executable, "-m", "hcfs", "sync", str(shared.dir), there.name, "--wait", "--json"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        (told,) = eventually(lambda: shared.status()["commands"], "it waits")
+        with open(shared.dir / ".hcfs" / "control", "r+b", buffering=0) as control:
+            control.write(json.dumps({"command": "stop", "id": told["id"]}).encode())
+        said, complaint = process.communicate(timeout=60)
+    finally:
+        hold.set()
+    assert process.returncode == 3, complaint
+    assert "was stopped before its end" in complaint
+    assert json.loads(said)["stopped"] is True
+    sync(shared, there, "--wait")
