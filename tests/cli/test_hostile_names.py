@@ -149,6 +149,33 @@ def test_of_a_mount(place: Place) -> None:
     run("ns", "rm", place.dir, NOT_UTF8, "--force", "--wipe")
 
 
+def test_of_a_log(tmp_path: Path) -> None:
+    """Messages, their arguments, and tracebacks whose exceptions have names in them."""
+    script = """
+import logging, sys
+from hcfs.mount.logs import log_to, open_log
+log_to(open_log(sys.argv[1]))
+log = logging.getLogger("test")
+log.warning("of %s and %r", sys.argv[2], sys.argv[2])
+try:
+    try:
+        raise KeyError("first")
+    except KeyError:
+        raise ValueError(sys.argv[2])
+except ValueError:
+    log.exception("failed: %s", sys.argv[2])
+"""
+    log = tmp_path / "log"
+    subprocess.run([sys.executable, "-c", script, log, f"{EVIL}\n2026-01-01 forged"], check=True)
+    first, second, head, *lines = log.read_text().rstrip("\n").split("\n")
+    assert_clean(f"{first}\n{second}\n{head}")
+    assert (" of \\x1b]0;" in first, "failed: \\x1b]0;" in second) == (True, True)
+    assert head.startswith("Traceback ")
+    assert all(line.startswith("  ") for line in lines)  # an exception's own lines are no rows of the log
+    assert_clean("".join(lines))
+    assert any(line.startswith("  ValueError: \\x1b]0;") for line in lines)
+
+
 def test_of_a_foreign_mount(tmp_path: Path, make_mount: Callable[..., Mount]) -> None:
     """The kernel's table of mounts, which everybody's mounts are in, escapes line feeds alone: a carriage return or a
     separator of lines makes no row of it, which might be a mount of hcfs or no row at all."""
