@@ -25,7 +25,7 @@ from hcfs.mount.origin_names import OriginNames
 from hcfs.mount.remote import Remote
 from hcfs.mount.streaming import Stream
 from hcfs.mount.xattrs import OWN, USER
-from hcfs.origin import OriginChanged
+from hcfs.origin import Access, OriginChanged
 from hcfs.store import ROOT_ID, Attributes, Kind, Pin
 
 T = TypeVar("T")
@@ -70,14 +70,16 @@ class RemoteFiles(OriginNames):
         with self.store.lock:  # else it may be evicted between the two
             oid = self.store.lookup(parent, name)
             kind = None if oid is None else self.store.attributes(oid).kind
-        if kind is Kind.DIRECTORY:
+        refused = bool(origin.refused(parent, name))
+        if kind is Kind.DIRECTORY and not refused:
             return super().lookup(parent, name, caller)
-        known = origin.get(parent, name) is not None
+        known = refused or origin.get(parent, name) is not None
         if origin.must_list(self.clock(), known=known, cached=oid is not None):
             return self._listed_first(origin, lambda: self._look_up_listed(origin, parent, name, caller))
         return self._look_up_listed(origin, parent, name, caller)
 
     def _look_up_listed(self, origin: Origin, parent: int, name: bytes, caller: Caller) -> Entry | Blocking[Entry]:
+        origin.require_certain(parent, name)
         remote = origin.get(parent, name)
         if remote is None:
             entry = super().lookup(parent, name, caller)
@@ -112,12 +114,13 @@ class RemoteFiles(OriginNames):
             owner = self.store.attributes(remote.namespace)
         origin, listed = self.origin_of(remote.ino), remote.listed
         current = origin is not None and origin.is_current(remote)
+        access = Access(REMOTE_MODE, owner.uid, owner.gid) if origin is None else origin.shown(listed, owner)
         return Attributes(
             id=remote.ino,
             kind=Kind.FILE,
-            mode=S_IFREG | (REMOTE_MODE if origin is None else origin.file_mode),
-            uid=owner.uid,
-            gid=owner.gid,
+            mode=S_IFREG | access.mode,
+            uid=access.uid,
+            gid=access.gid,
             nlink=1 if current else 0,
             size=listed.size,
             blocks=0,
@@ -241,6 +244,8 @@ class RemoteFiles(OriginNames):
 
     def _led_to(self, directory: int, name: bytes, ino: int) -> Entry | None:
         origin = self.origin_of(directory)
+        if origin is not None and origin.refused(directory, name):
+            return None
         remote = None if origin is None else origin.get(directory, name)
         if origin is None or remote is None:
             return super()._led_to(directory, name, ino)

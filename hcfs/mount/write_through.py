@@ -94,7 +94,13 @@ class WriteThrough(WrittenVersions):
             changes, base = version.changes, self.base_of(origin, version, parent, name)
             key = key_of(self.store, parent, name)
             outgoing = outgoing_version(
-                origin.uploader, self.store, version.staged, changes, key, lambda _: self._require_unchanged(version)
+                origin.uploader,
+                self.store,
+                version.staged,
+                changes,
+                key,
+                lambda _: self._require_unchanged(version),
+                parent=parent,
             )
         with self.uploads.doubted((parent, name)):
             uploaded = self._put(origin, origin.uploader, outgoing, None if base == ANYTHING else base)
@@ -109,7 +115,9 @@ class WriteThrough(WrittenVersions):
                 self.store.unlink(parent, name)
                 self.uploads.forget((parent, name))
                 self.kernel.forget_name(parent, name)
-            listed = Listed(key, uploaded.size, version.staged.attributes().mtime_ns, uploaded.etag)
+            attributes = version.staged.attributes()
+            access = origin.uploaded_access(attributes)
+            listed = Listed(key, uploaded.size, attributes.mtime_ns, uploaded.etag, access)
             self.origins.changed(origin, (parent, name), self.origins.new_remote(origin, parent, name, listed, None))
         if older:
             self.store.commit()  # nor after a crash

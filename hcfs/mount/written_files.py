@@ -185,14 +185,17 @@ class WrittenFiles(WriteThrough):
         if origin is not None and self.goes_out(parent, name):
             self.check_name(name)
             key_of(self.store, parent, name)
+            origin.require_certain(parent, name)
             if flags & os.O_EXCL and origin.get(parent, name) is not None:
                 raise CallError(errno.EEXIST)
         return super().create(parent, name, mode, flags, caller)
 
     def mkdir(self, parent: int, name: bytes, mode: int, caller: Caller) -> Entry:
-        if self.writable_origin(parent) is not None:
+        origin = self.writable_origin(parent)
+        if origin is not None:
             self.check_name(name)
             key_of(self.store, parent, name)
+            origin.require_certain(parent, name)
         return super().mkdir(parent, name, mode, caller)
 
     def symlink(self, parent: int, name: bytes, target: bytes, caller: Caller) -> Entry:
@@ -258,6 +261,8 @@ class WrittenFiles(WriteThrough):
             unsynced = self.uploads.at((parent, name))
             if unsynced is None and not self.goes_out(parent, name):
                 return super().unlink(parent, name, caller)
+            if unsynced is None:
+                origin.require_certain(parent, name)
             oid = self.store.lookup(parent, name)
             known = origin.get(parent, name) is not None or self.uploads.is_busy((parent, name))
             sent = (unsynced is None and oid is not None) or (unsynced is not None and unsynced.record.base != ABSENT)
@@ -301,12 +306,14 @@ class WrittenFiles(WriteThrough):
             raise CallError(errno.EIO, str(error)) from None
 
     def rmdir(self, parent: int, name: bytes) -> None:
-        """As Names.rmdir; ENOTEMPTY also for what only the origin has."""
+        """As Names.rmdir; ENOTEMPTY also for what only the origin has, EPERM for what a mark keeps there."""
         origin = self.writable_origin(parent)
         if origin is not None and origin.listing is not None:
             directory = self.store.lookup(parent, name)
             if directory is not None and origin.listing.names_in(directory):
                 raise CallError(errno.ENOTEMPTY)
+            if directory in origin.listing.marked:
+                raise CallError(errno.EPERM)
         super().rmdir(parent, name)
 
     # --- names that change -------------------------------------------------------------------------------------------
@@ -333,6 +340,7 @@ class WrittenFiles(WriteThrough):
             outgoing = self.goes_out(parent, name)
             if outgoing:
                 key_of(self.store, parent, name)
+                origin.require_certain(parent, name)
             if flags & NOREPLACE and outgoing and origin.get(parent, name) is not None:
                 raise CallError(errno.EEXIST)
             waits = origin.writes_through and outgoing and not version.writers and not version.failed

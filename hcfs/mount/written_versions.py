@@ -111,7 +111,8 @@ class WrittenVersions(RemoteFiles):
             assert uploaded is not None
             self.uploads.forget((parent, name))
             attributes = self.store.attributes(version.ino)
-            listed = Listed(key, attributes.size, attributes.mtime_ns, uploaded.etag)
+            access = origin.uploaded_access(attributes)
+            listed = Listed(key, attributes.size, attributes.mtime_ns, uploaded.etag, access)
             remote = self.origins.new_remote(origin, parent, name, listed, version.ino)
             self.origins.changed(origin, (parent, name), remote)
 

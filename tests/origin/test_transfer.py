@@ -56,8 +56,9 @@ def test_whole_and_with_a_name_full_of_odd_characters(server: OriginServer) -> N
     assert (each.key, each.size) == (KEY.removeprefix("transfer/"), len(CONTENT))
     assert content(server, each) == CONTENT
     assert len(server.asked) == 1
+    server.fresh()
     assert content(server, listed(server, b"")) == b""
-    assert server.asked == []  # nothing has to be asked for no bytes
+    assert len(server.asked) == 1  # also for no bytes: it may be gone by now
 
 
 @pytest.mark.parametrize(
