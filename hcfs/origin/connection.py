@@ -133,8 +133,8 @@ def _of_certificate(problem: str) -> str:
     if problem != "UnknownIssuer":
         return ""
     return (
-        f", so it is from an authority that isn't known here{_unreadable()}; name its certificate with SSL_CERT_FILE, or with "
-        "AWS_CA_BUNDLE for s3://, in the daemon's environment"
+        f", so it is from an authority that isn't known here{_unreadable()}; name its certificate "
+        "with SSL_CERT_FILE, or with AWS_CA_BUNDLE for s3://, in the daemon's environment"
     )
 
 

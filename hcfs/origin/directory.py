@@ -36,7 +36,7 @@ _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 def etag_of(status: os.stat_result) -> str:
     """What a content is called: its inode, its time of modification in microseconds, and its size."""
-    return f"{status.st_ino:x}-{status.st_mtime_ns // 1000:x}-{status.st_size:x}"
+    return f'"{status.st_ino:x}-{status.st_mtime_ns // 1000:x}-{status.st_size:x}"'
 
 
 @contextmanager
