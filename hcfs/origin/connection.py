@@ -78,7 +78,7 @@ class Connection:
             raise
         except FileNotFoundError as error:
             if not key:
-                raise OriginError(f"{self.url}: {_reason(error)}") from None
+                raise OriginError(f"{self.url}: {said_of(error)}") from None
             raise NotAtOrigin(f"{self.where(key)} isn't at the origin") from None
         except (exceptions.PreconditionError, exceptions.AlreadyExistsError):
             raise OriginChanged(f"{self.where(key)} has changed since it was listed") from None
@@ -90,9 +90,9 @@ class Connection:
             exceptions.UnknownConfigurationKeyError,
             ValueError,
         ) as error:
-            raise OriginRefused(f"{self.where(key)}: {_reason(error)}") from None
+            raise OriginRefused(f"{self.where(key)}: {said_of(error)}") from None
         except (exceptions.BaseError, OSError) as error:
-            raise OriginError(f"{self.where(key)}: {_reason(error)}") from None
+            raise OriginError(f"{self.where(key)}: {said_of(error)}") from None
 
 
 def local_directory(url: str) -> str | None:
@@ -116,7 +116,7 @@ def _authority() -> bytes | None:
         raise OriginRefused(f"AWS_CA_BUNDLE={path} can't be read: {error.strerror}") from None
 
 
-def _reason(error: BaseException) -> str:
+def said_of(error: BaseException) -> str:
     """What the library says, in one line: behind it is its own source. What it doesn't say is added."""
     said, _, source = str(error).partition("\n\nDebug source:")
     text = printable(said.strip())[:_REASON_MAX] or type(error).__name__

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hcfs.origin.client import Listed
-from hcfs.origin.connection import Connection
+from hcfs.origin.connection import Connection, said_of
 from hcfs.origin.errors import OriginChanged
-from hcfs.origin.marks import Marks
+from hcfs.origin.marks import Marks, Sorting
 
 if TYPE_CHECKING:
     from obstore import GetOptions
@@ -31,10 +31,16 @@ class ObjectStoreClient:
         self._marks = Marks(self._head)
 
     def list(self) -> Iterator[list[Listed]]:
+        from obstore.exceptions import InvalidPathError
+
         sorting = self._marks.begin()
         with self._connection.told(""):
-            for page in self._connection.store().list(chunk_size=1000):
-                yield sorting.certain(_listed(meta) for meta in page)
+            try:
+                for page in self._connection.store().list(chunk_size=1000):
+                    yield sorting.certain(_listed(meta) for meta in page)
+            except InvalidPathError:
+                sorting = self._marks.begin()
+                yield from _by_levels(self._connection, sorting)
         yield sorting.rest()
 
     def fetch(self, listed: Listed, start: int, end: int) -> Iterator[memoryview]:
@@ -58,6 +64,30 @@ class ObjectStoreClient:
 
         with self._connection.told(key):
             return _listed(obstore.head(self._connection.store(), key))
+
+
+def _by_levels(connection: Connection, sorting: Sorting) -> Iterator[list[Listed]]:
+    """A listing with a request for each directory: the library refuses a whole answer for one key in it that it
+    can't name, as `x//y`, and so only the directory with that key is refused."""
+    import obstore
+    from obstore.exceptions import InvalidPathError
+
+    todo = [""]
+    files: set[str] = set()
+    while todo:
+        directory = todo.pop()
+        try:
+            level = obstore.list_with_delimiter(connection.store(), directory or None)
+        except InvalidPathError as error:
+            if not directory:
+                raise
+            yield [Listed(directory, 0, 0, "", refused=said_of(error))]
+            continue
+        page = [_listed(meta) for meta in level["objects"]]
+        files.update(each.key for each in page)
+        todo.extend(level["common_prefixes"])
+        empty = directory and directory not in files and not page and not level["common_prefixes"]
+        yield [Listed(f"{directory}/", 0, 0, "")] if empty else sorting.certain(page)
 
 
 def _listed(meta: Any) -> Listed:
