@@ -16,7 +16,7 @@ import pytest
 from harness.cli import hcfs
 from harness.mounts import Mount
 from harness.users import NOBODY
-from mount.actors import errno_of, load, put
+from mount.actors import errno_of, load, put, store
 from origin.clients import WARNINGS, content, evict_all, origin_status, sync
 
 from hcfs.origin import Access, DirectoryClient, Listed, NotAtOrigin, OriginChanged, OriginError, OriginRefused
@@ -195,8 +195,8 @@ def test_uploads_and_removals_stay_beneath(shared: Mount, origin: Path, outside:
     assert load(there / "d" / "secret") == b"not so secret"
     (origin / "d").rename(origin / "moved")
     (origin / "d").symlink_to(outside)
-    assert errno_of(put, there / "d" / "new", b"new") == "EIO"
-    assert errno_of(put, there / "d" / "secret", b"overwritten") == "EIO"
+    assert errno_of(store, there / "d" / "new", b"new") == "EIO"
+    assert errno_of(store, there / "d" / "secret", b"overwritten") == "EIO"
     assert errno_of(os.unlink, there / "d" / "secret") == "EIO"
     assert "leads out" in origin_status(shared, there)["last_error"]
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == {"secret": SECRET}
@@ -415,7 +415,7 @@ def test_names_that_no_other_program_has(shared: Mount, origin: Path) -> None:
     assert errno_of(os.stat, there / "new\nline") == "EIO"
     assert errno_of(os.unlink, there / "new\nline") == "EIO"
     assert set(refused(shared, there)) == {"new\nline", "\x1b[2J", r"bad\xff"}
-    assert errno_of(put, there / ".hcfs-upload-0", b"") == "EINVAL"
+    assert errno_of(store, there / ".hcfs-upload-0", b"") == "EINVAL"
     assert len(os.listdir(origin)) == 5
 
 

@@ -11,7 +11,7 @@ from harness.gcs import Gcs
 from harness.mounts import Mount
 from harness.origin_server import Asked, Fault, OriginServer
 from harness.s3 import S3
-from mount.actors import errno_of, load, put
+from mount.actors import errno_of, load, put, store
 from origin.clients import content, evict_all, namespace, origin_status, state
 
 WRITING = {"write_policy": "write-through"}
@@ -81,9 +81,10 @@ def test_a_path_that_comes_twice_is_refused(shared: Mount, server: OriginServer)
     assert sorted(os.listdir(there)) == ["gone", "other"]
     for call in (os.stat, load, os.unlink, os.mkdir):
         assert errno_of(call, there / "g") == "EIO"
-    assert errno_of(put, there / "g", b"over") == "EIO"
-    put(there / "new.tmp", b"new")
+    assert errno_of(store, there / "g", b"over") == "EIO"
+    store(there / "new.tmp", b"new")
     assert errno_of(os.rename, there / "new.tmp", there / "g") == "EIO"
+    (there / "new.tmp").unlink()
     assert list(refused(shared, there)) == ["g"]
     assert "lists it twice" in refused(shared, there)["g"]
     doctor = hcfs("doctor", shared.dir, check=False).stdout
@@ -151,7 +152,7 @@ def test_a_marked_directory_stays(shared: Mount, server: OriginServer) -> None:
     assert server.get(f"{prefix}/e/f") == b"f"
     (there / "e" / "f").unlink()
     assert errno_of(os.rmdir, there / "e") == "EPERM"
-    assert errno_of(put, there / "e", b"") == "EISDIR"
+    assert errno_of(store, there / "e", b"") == "EISDIR"
     assert server.keys(prefix) == ["e/"]
 
 
@@ -209,7 +210,7 @@ def test_a_key_that_no_path_is_spoils_its_directory_alone(shared: Mount, gcs: Gc
     (spoiled,) = refused(shared, there)
     assert bad.startswith(spoiled)
     assert errno_of(os.listdir, there / spoiled) == "EIO"
-    assert errno_of(put, there / spoiled / "new", b"new") == "EIO"
+    assert errno_of(store, there / spoiled / "new", b"new") == "EIO"
     assert server.get(f"{prefix}/{bad}") == b"bad"
 
 
