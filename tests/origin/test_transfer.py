@@ -188,9 +188,7 @@ def test_a_client_has_no_way_to_write() -> None:
     sending = modules.pop("uploader")
     assert "obstore.put" in inspect.getsource(sending)
     writing = modules.pop("directory_writer")
-    assert {"O_CREAT", "os.rename", "os.unlink"} <= set(
-        re.findall(r"O_CREAT|os\.rename|os\.unlink", inspect.getsource(writing))
-    )
+    assert "O_CREAT" in inspect.getsource(writing)
     sources = "".join(map(inspect.getsource, modules.values()))
     assert "obstore.get" in sources
     for word in ("put", "copy", "rename", "delete", "open_writer", "sign"):
