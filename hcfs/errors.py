@@ -24,3 +24,9 @@ class UsageError(HcfsError):
 
     errno = EINVAL
     exit_code = 2
+
+
+class Unfinished(HcfsError):
+    """What was asked for was begun, and others ended it before its end, or it couldn't be watched to its end."""
+
+    exit_code = 3

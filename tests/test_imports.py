@@ -40,7 +40,7 @@ ROOMS = {
     ),
 }
 _TYPING = "from typing_extensions import "
-COMMON = {"hcfs", "hcfs.errors"}
+COMMON = {"hcfs", "hcfs.errors", "hcfs.printable"}
 
 
 def imported(path: Path) -> Iterator[tuple[int, str]]:

@@ -29,6 +29,17 @@ _MODULES = {
     "doctor": "hcfs.cli.doctor",
 }
 
+_WORK = frozenset(
+    ("mkfs", "mount", "umount", "ns create", "ns set", "ns rm", "evict", "sync", "fsck", "scrub", "doctor")
+)
+"""Commands that change something, or whose exit code is a verdict: done to their end also when nobody reads them."""
+
+
+def only_reports() -> bool:
+    """Whether what the command that runs now prints is all that it is for."""
+    context = click.get_current_context(silent=True)
+    return context is None or context.command_path.partition(" ")[2] not in _WORK
+
 
 class Commands(click.Group):
     """Commands by name; `SOURCE DIR ...` without a name mounts, as mount(8) calls a `fuse.hcfs` file system."""

@@ -9,9 +9,10 @@ from dataclasses import asdict
 import click
 
 from hcfs.cli.arguments import SIZE, json_option
-from hcfs.cli.output import print_json, printable
+from hcfs.cli.output import print_json
 from hcfs.doctor.finding import Finding
 from hcfs.errors import UsageError
+from hcfs.printable import printable
 
 _COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
 FINE, FAILED = 0, 1

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from hcfs.cli.arguments import SIZE, json_option, mount_argument, namespace_argument
-from hcfs.cli.output import human_size, print_json
-from hcfs.errors import UsageError
+from hcfs.cli.output import human_size, print_json, say
+from hcfs.errors import Unfinished, UsageError
 from hcfs.mountpoint.client import Interrupted, administer, namespace_directory
 
 _REASONS = {
@@ -30,7 +30,7 @@ def command(directory: str, namespace: str, nbytes: int | None, everything: bool
     """Evict files of NAMESPACE on the file system mounted at DIR: each becomes a miss, for good when this returns.
 
     Files that are open, that a lookup protects (lookup_grace), or that no origin has yet stay; what stays, and why, is
-    told.
+    told. Exit code 3 when somebody else, or the end of the mount, stopped it.
     """
     if everything is (nbytes is not None):
         raise UsageError("how much is to go? Give either --bytes SIZE or --all")
@@ -42,6 +42,11 @@ def command(directory: str, namespace: str, nbytes: int | None, everything: bool
         _report(interrupted.answer, nbytes, as_json)
         raise
     _report(answer, nbytes, as_json)
+    if answer["stopped"]:
+        raise Unfinished(
+            f"the eviction from {namespace} was stopped before its end, by another command or the end of the mount; "
+            "give the command again for the rest"
+        )
 
 
 def _report(answer: Mapping[str, Any], nbytes: int | None, as_json: bool) -> None:
@@ -49,11 +54,11 @@ def _report(answer: Mapping[str, Any], nbytes: int | None, as_json: bool) -> Non
     if as_json:
         print_json(answer)
         return
-    click.echo(f"{answer['objects']} objects evicted, {human_size(answer['freed_bytes'])} freed")
+    say(f"{answer['objects']} objects evicted, {human_size(answer['freed_bytes'])} freed")
     if nbytes is not None and answer["freed_bytes"] >= nbytes:
         return
     for reason, meaning in _REASONS.items():
         if kept[f"{reason}_objects"]:
-            click.echo(
+            say(
                 f"{kept[f'{reason}_objects']} objects stay, {human_size(kept[f'{reason}_bytes'])}: {reason} ({meaning})"
             )

@@ -9,7 +9,7 @@ import click
 
 from hcfs.cli.arguments import json_option, target_argument
 from hcfs.cli.devices import open_target
-from hcfs.cli.output import print_fields, print_json, progress
+from hcfs.cli.output import print_fields, print_json, progress, say, warn
 from hcfs.store.check import Report, check
 from hcfs.store.inspect import superblock_fields
 from hcfs.store.repair import Repair, repair
@@ -32,14 +32,20 @@ def command(target: str, data: bool, mend: bool, as_json: bool) -> int:
     """Check all metadata of the store on TARGET, a device, an image, UUID=... or LABEL=...; without --repair, write
     nothing.
 
-    Exit code: 0 clean, 1 errors found and repaired, 4 errors left, 8 the check could not run.
+    Exit code: 0 clean, 1 errors found and repaired, 4 errors left, 8 the check could not run, 32 Ctrl-C ended it.
     """
     repairs: list[Repair] = []
-    with open_target(target, exclusive=True, writable=mend) as device, progress("verify data") as advance:
-        report = check(device, data=data, progress=advance)
-        if mend and not report.clean:
-            repairs = repair(device, data=data, progress=advance)
+    try:
+        with open_target(target, exclusive=True, writable=mend) as device, progress("verify data") as advance:
             report = check(device, data=data, progress=advance)
+            if mend and not report.clean:
+                repairs = repair(device, data=data, progress=advance)
+                report = check(device, data=data, progress=advance)
+    except KeyboardInterrupt:
+        if as_json:
+            print_json({"clean": None, "stopped": True, "repairs": [asdict(done) for done in repairs]})
+        warn(f"the check of {target} was stopped before its end, so nothing is known of it; give the command again")
+        raise
     document = _document(report, repairs)
     if as_json:
         print_json(document)
@@ -53,6 +59,7 @@ def command(target: str, data: bool, mend: bool, as_json: bool) -> int:
 def _document(report: Report, repairs: list[Repair]) -> dict[str, Any]:
     return {
         "clean": report.clean,
+        "stopped": False,
         "repairs": [asdict(done) for done in repairs],
         **asdict(report),
         "superblock": superblock_fields(report.superblock),
@@ -62,11 +69,13 @@ def _document(report: Report, repairs: list[Repair]) -> dict[str, Any]:
 def _print(target: str, document: dict[str, Any]) -> None:
     problems, repairs = document["problems"], document["repairs"]
     for done in repairs:
-        click.echo(f"repaired: {done['kind']}: {done['where']}: {done['detail']}")
+        say(f"repaired: {done['kind']}: {done['where']}: {done['detail']}")
     for problem in problems:
-        click.echo(f"{problem['kind']}: {problem['where']}: {problem['detail']}")
+        say(f"{problem['kind']}: {problem['where']}: {problem['detail']}")
     counts = {
-        name: value for name, value in document.items() if name not in ("clean", "problems", "repairs", "superblock")
+        name: value
+        for name, value in document.items()
+        if name not in ("clean", "stopped", "problems", "repairs", "superblock")
     }
     print_fields(counts)
     verdict = (
@@ -74,4 +83,4 @@ def _print(target: str, document: dict[str, Any]) -> None:
         if not problems
         else f"{len(problems)} error{'s' * (len(problems) > 1)} left"
     )
-    click.echo(f"{target}: {verdict}")
+    say(f"{target}: {verdict}")

@@ -24,6 +24,10 @@ def final_geometry(target: str, size: int | None) -> Geometry:
     try:
         mode = os.stat(target).st_mode
     except FileNotFoundError:
+        if os.path.islink(target):
+            raise UsageError(
+                f"{target} is a symlink to {os.readlink(target)}, where nothing is: give that path itself"
+            ) from None
         if size is None:
             raise UsageError(f"{target} does not exist: give --size to create an image file of that size") from None
         return replace(_geometry_to_be(target), size=size)
@@ -37,6 +41,10 @@ def final_geometry(target: str, size: int | None) -> Geometry:
         raise NotADevice(f"{target} is {kind}: give a block device or an image file")
     with open(target, "r+b") as image:
         shape = geometry(image.fileno())
+        try:
+            os.lseek(image.fileno(), 0, os.SEEK_END)
+        except OSError as error:
+            raise NotADevice(f"{target} has no end ({error.strerror}), as files of /proc: give an image file") from None
     if size is None:
         return shape
     if size < shape.size:
@@ -75,11 +83,13 @@ def sized(target: str, size: int | None) -> Iterator[None]:
                 image.truncate(size)
             except (OSError, OverflowError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "no file can be so large"
-                raise UsageError(f"{target} can't get {size} bytes: {reason}; give a smaller --size") from error
+                raise UsageError(
+                    f"{target} can't get {size} bytes: {reason}; give a smaller --size, or a file elsewhere"
+                ) from error
             yield
         except BaseException:
-            if exists:
-                image.truncate(before)
-            else:
+            if not exists:
                 os.unlink(target)
+            elif os.fstat(image.fileno()).st_size != before:
+                image.truncate(before)
             raise

@@ -9,7 +9,7 @@ import click
 
 from hcfs.cli.arguments import json_option, target_argument
 from hcfs.cli.devices import open_target
-from hcfs.cli.output import print_fields, print_json, print_json_list
+from hcfs.cli.output import print_fields, print_json, print_json_list, say
 from hcfs.device import FileDevice
 from hcfs.errors import UsageError
 from hcfs.store import inspect as structures
@@ -49,37 +49,38 @@ def command(target: str, what: str, key: str | None, as_json: bool) -> None:
 def _show_list(device: FileDevice, what: str, as_json: bool) -> None:
     entries: Iterable[Fields]
     if what == "log":
-        entries, line = structures.log_transactions(device), _transaction
+        entries, lines = structures.log_transactions(device), _transaction
     elif what == "objects":
-        entries, line = structures.objects(device), _object
+        entries, lines = structures.objects(device), _object
     else:
-        entries, line = structures.extents(device), _extent
+        entries, lines = structures.extents(device), _extent
     if as_json:
         print_json_list(entries)
         return
     for entry in entries:
-        click.echo(line(entry))
+        for each in lines(entry):
+            say(each)
 
 
-def _transaction(entry: Fields) -> str:
+def _transaction(entry: Fields) -> list[str]:
     if "items" not in entry:
-        return " ".join(f"{name}={value}" for name, value in entry.items())
+        return [" ".join(f"{name}={value}" for name, value in entry.items())]
     batch = ", starts a batch" if entry["first_in_batch"] else ""
     lines = [f"transaction {entry['sequence']} ({entry['bytes']} bytes{batch})"]
     for item in entry["items"]:
         fields = " ".join(f"{name}={value}" for name, value in item.items() if name != "item")
         lines.append(f"  {item['item']} {fields}")
-    return "\n".join(lines)
+    return lines
 
 
-def _object(entry: Fields) -> str:
+def _object(entry: Fields) -> list[str]:
     where = entry["path"] or "(no name)"
-    return f"{entry['id']:>20} {entry['kind']:<9} {entry['state']:<11} {entry['size']:>14} {where}"
+    return [f"{entry['id']:>20} {entry['kind']:<9} {entry['state']:<11} {entry['size']:>14} {where}"]
 
 
-def _extent(entry: Fields) -> str:
+def _extent(entry: Fields) -> list[str]:
     holder = "free" if entry["id"] is None else f"{entry['id']} {entry['path']}"
-    return f"block {entry['block']:>12} + {entry['count']:>10}  {holder}"
+    return [f"block {entry['block']:>12} + {entry['count']:>10}  {holder}"]
 
 
 def _show_superblock(found: Fields, as_json: bool) -> None:
@@ -88,13 +89,13 @@ def _show_superblock(found: Fields, as_json: bool) -> None:
         return
     print_fields(found["superblock"])
     for place, copy in found["copies"].items():
-        click.echo(f"{place} copy: {copy.get('error') or 'verifies, generation {}'.format(copy['generation'])}")
+        say(f"{place} copy: {copy.get('error') or 'verifies, generation {}'.format(copy['generation'])}")
     for number, header in enumerate(found["regions"]):
         current = " (current)" if number == found["current_region"] else ""
         text = "no valid header" if header is None else " ".join(f"{name}={value}" for name, value in header.items())
-        click.echo(f"region {number}{current}: {text}")
+        say(f"region {number}{current}: {text}")
     for problem in found["region_problems"]:
-        click.echo(problem)
+        say(problem)
 
 
 def _show_object(found: Fields, as_json: bool) -> None:
@@ -103,8 +104,8 @@ def _show_object(found: Fields, as_json: bool) -> None:
         return
     print_fields({name: value for name, value in found.items() if name not in ("extents", "xattrs", "checksums")})
     for name, value in found["xattrs"].items():
-        click.echo(f"xattr {name} = {value!r}")
+        say(f"xattr {name} = {value!r}")
     for extent in found["extents"]:
-        click.echo("extent " + " ".join(f"{name}={value}" for name, value in extent.items()))
+        say("extent " + " ".join(f"{name}={value}" for name, value in extent.items()))
     for granule in found["checksums"]:
-        click.echo("granule " + " ".join(f"{name}={value}" for name, value in granule.items()))
+        say("granule " + " ".join(f"{name}={value}" for name, value in granule.items()))

@@ -15,8 +15,10 @@ from hcfs.cli.devices import POOL_BYTES, describe
 from hcfs.cli.images import final_geometry, sized
 from hcfs.cli.output import print_fields, print_json, progress
 from hcfs.device import BLOCK, BufferPool, DeviceHeld, FileDevice, mounted_or_held, open_device
-from hcfs.device.signatures import Signature, probe, wipe
+from hcfs.device.holders import users_of_file
+from hcfs.device.signatures import Signature, contents, probe, wipe
 from hcfs.errors import HcfsError
+from hcfs.printable import printable
 from hcfs.store import Superblock, format_device, plan
 
 _DISCARD_STEP = 1 << 30
@@ -32,7 +34,7 @@ class ForeignSignatures(HcfsError):
 @click.option("--label", default="", metavar="NAME", help="A name for LABEL=NAME, at most 64 bytes.")
 @click.option("--granule", type=SIZE, default="256K", show_default=True, help="Bytes under one checksum, 64K to 1M.")
 @click.option("--max-objects", type=int, help="Most files, directories and symlinks; by default it follows the size.")
-@click.option("--force", is_flag=True, help="Overwrite another filesystem, partition table or volume.")
+@click.option("--force", is_flag=True, help="Overwrite a filesystem, partition table, volume or data.")
 @click.option("--dry-run", is_flag=True, help="Check and show everything, write nothing.")
 @click.option("--no-discard", is_flag=True, help="Don't tell the device first that all its blocks are free.")
 @json_option
@@ -49,23 +51,26 @@ def command(
 ) -> None:
     """Make an empty hcfs store on TARGET, a block device or an image file; what was there is lost.
 
-    A device that is mounted or held is always refused; one with a known signature is refused without --force, or asked
-    about where there is a terminal.
+    A device that is mounted or held is always refused. One with a known signature, or with data at its ends, and a file
+    that isn't all zeros, or that a process or loop device has open, is refused without --force, or asked about where
+    there is a terminal.
     """
     shape = final_geometry(target, size)
     holder = mounted_or_held(target)
     if holder:
         raise DeviceHeld(target, holder)
-    found: Sequence[Signature] = probe(target) if os.path.exists(target) else ()
+    found = _found(target) if os.path.exists(target) else []
+    users = users_of_file(target)
     document: dict[str, Any] = {
         **describe(target, shape),
         "signatures": [{"kind": each.kind, "label": each.label, "offset": each.offset} for each in found],
+        "users": users,
     }
     if not as_json:
         print_fields({**document, "signatures": ", ".join(map(str, found)) or "none"})
     superblock = plan(target, shape.size, label=label, granule=granule, max_objects=max_objects)
-    if found and not force:
-        _ask(target, found, may_ask=not dry_run)
+    if (found or users) and not force:
+        _ask(target, found, users, may_ask=not dry_run)
     if not dry_run:
         with sized(target, size), closing(open_device(target, BufferPool(POOL_BYTES))) as device:
             _clear(device, discard=not no_discard)
@@ -79,12 +84,23 @@ def command(
         print_fields(made)
 
 
-def _ask(target: str, found: Sequence[Signature], *, may_ask: bool) -> None:
+def _found(target: str) -> list[Signature]:
+    """What may be somebody's on an existing file or device."""
+    known = probe(target)
+    if known:
+        return known
+    with progress("look for data") as advance:
+        data = contents(target, advance)
+    return [] if data is None else [data]
+
+
+def _ask(target: str, found: Sequence[Signature], users: Sequence[str], *, may_ask: bool) -> None:
     """Return when the user agrees to the end of what was found; ForeignSignatures when not, or when nobody is there."""
-    what = f"{target} carries {', '.join(map(str, found))}"
+    carries = [f"carries {', '.join(map(str, found))}"] if found else []
+    what = f"{target} {' and '.join([*carries, *(f'is {each}' for each in users)])}"
     if not (may_ask and sys.stdin.isatty() and sys.stderr.isatty()):
         raise ForeignSignatures(f"{what}: give --force if that may be lost")
-    if not click.confirm(f"{what}. Make a store there, and lose that?", default=False, err=True):
+    if not click.confirm(printable(f"{what}. Make a store there, and lose that?"), default=False, err=True):
         raise ForeignSignatures(f"{target} was left as it is")
 
 

@@ -18,13 +18,14 @@ from hcfs.cli.output import (
     print_fields,
     print_json,
     print_table,
-    printable,
     progress,
+    say,
     shown_quota,
     warn,
 )
-from hcfs.errors import HcfsError, UsageError
+from hcfs.errors import HcfsError, Unfinished, UsageError
 from hcfs.mountpoint.client import Interrupted, administer, namespace_directory, namespace_status, read_status
+from hcfs.printable import printable
 
 _XATTR_PREFIX = "user.hcfs."
 
@@ -81,7 +82,7 @@ def create(directory: str, name: str, as_json: bool, **options: Any) -> None:
     if as_json:
         print_json(namespace_status(directory, name))
     else:
-        click.echo(path)
+        say(path)
 
 
 @command.command(name="set")
@@ -140,7 +141,8 @@ def rm(directory: str, name: str, force: bool, discard: bool, wipe: bool, as_jso
 
     With --wipe all free space is zeroed, since nobody remembers whose bytes it holds, and the metadata written anew.
     Exit code 1 when something isn't wiped, since it is open or being written: the empty namespace is kept then, and the
-    command can be given again. Stop the namespace's clients before.
+    command can be given again. Stop the namespace's clients before. Exit code 3 when somebody else, or the end of the
+    mount, stopped it.
     """
     namespace_directory(directory, name)
     try:
@@ -158,6 +160,11 @@ def rm(directory: str, name: str, force: bool, discard: bool, wipe: bool, as_jso
         _report_removal(directory, name, interrupted.answer, as_json)
         raise
     _report_removal(directory, name, answer, as_json)
+    if answer.get("stopped"):
+        raise Unfinished(
+            f"the removal of {name} was stopped before its end, by another command or the end of the mount; give the "
+            "command again"
+        )
     return 0 if answer["removed"] else 1
 
 
@@ -169,9 +176,9 @@ def _report_removal(directory: str, name: str, answer: dict[str, Any], as_json: 
     if as_json:
         print_json(answer)
     else:
-        click.echo(f"{answer['objects']} files removed, {human_size(answer['freed_bytes'])}")
+        say(f"{answer['objects']} files removed, {human_size(answer['freed_bytes'])}")
         if "wiped_bytes" in answer:
-            click.echo(f"{human_size(answer['wiped_bytes'])} of free space wiped")
+            say(f"{human_size(answer['wiped_bytes'])} of free space wiped")
     if answer["removed"]:
         return
     reasons = []

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 import click
 
+from hcfs.printable import printable
+
 
 def print_json(document: Any) -> None:
     """The document, indented, keys in the order given."""
@@ -27,10 +29,10 @@ def print_json_list(entries: Iterable[Any]) -> None:
 
 def print_fields(fields: Mapping[str, Any]) -> None:
     """A line a field; byte counts in larger units too, what is empty as a dash, mappings field by field."""
-    lines = list(_lines(fields))
+    lines = [(printable(name), text) for name, text in _lines(fields)]
     width = max((len(name) for name, _ in lines), default=0) + 2
     for name, text in lines:
-        click.echo(f"{name + ':':<{width}}{text}")
+        say(f"{name + ':':<{width}}{text}")
 
 
 def _lines(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -52,7 +54,7 @@ def _lines(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Columns under their heads, numbers to the right."""
     rows = list(rows)
-    lines = [list(heads), *([str(cell) for cell in row] for row in rows)]
+    lines = [list(heads), *([printable(str(cell)) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
     numeric = [bool(rows) and all(isinstance(row[column], int) for row in rows) for column in range(len(heads))]
     for line in lines:
@@ -60,7 +62,7 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
             cell.rjust(width) if number else cell.ljust(width)
             for cell, width, number in zip(line, widths, numeric, strict=True)
         )
-        click.echo("  ".join(cells).rstrip())
+        say("  ".join(cells).rstrip())
 
 
 def shown_quota(usage: Mapping[str, Any]) -> str:
@@ -88,14 +90,14 @@ def byte_rate(value: float | None) -> str:
     return "-" if value is None else f"{human_size(int(value))}/s"
 
 
-def printable(text: str) -> str:
-    """The text with whatever a terminal would obey, line breaks and escape sequences, written as in Python."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+def say(line: str, *, err: bool = False) -> None:
+    """One line, whatever is in it, on stdout or stderr."""
+    click.echo(printable(line), err=err)
 
 
 def warn(sentence: str) -> None:
     """A sentence on stderr about what the user may want to know, while the command goes on."""
-    click.echo(f"hcfs: {sentence}", err=True)
+    say(f"hcfs: {sentence}", err=True)
 
 
 class Advance(Protocol):
@@ -118,9 +120,14 @@ def progress(what: str) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
+        task = bar.add_task(printable(what), total=None)
 
         def advance(done: int, total: int, what: str | None = None) -> None:
             bar.update(task, completed=done, total=total, description=what)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from hcfs.cli.arguments import json_option, mount_argument
-from hcfs.cli.output import human_size, print_fields, print_json, print_table, shown_quota
+from hcfs.cli.output import human_size, print_fields, print_json, print_table, say, shown_quota
 from hcfs.mountpoint.client import read_status
 
 
@@ -28,9 +28,9 @@ def _print(status: dict[str, Any]) -> None:
     print_fields({name: value for name, value in status.items() if name not in parts})
     scrub = {name: value for name, value in status["scrub"].items() if name != "bad"}
     print_fields({"scrub": scrub if scrub["began_at"] else scrub["state"]})
-    click.echo()
+    say("")
     print_table(("counter", "value"), status["counters"].items())
-    click.echo()
+    say("")
     rows = [
         (name, usage["objects"], human_size(usage["used_bytes"]), shown_quota(usage), usage["evictions"])
         for name, usage in status["namespaces"].items()

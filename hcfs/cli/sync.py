@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from hcfs.cli.arguments import json_option, mount_argument, namespace_argument
-from hcfs.cli.output import human_size, print_json, print_table, warn
-from hcfs.errors import UsageError
+from hcfs.cli.output import human_size, print_json, print_table, say, warn
+from hcfs.errors import Unfinished, UsageError
 from hcfs.mountpoint.client import Interrupted, administer, namespace_directory
 
 
@@ -34,7 +34,8 @@ def command(
 
     Such files stay on the device until it has them. PATH is below the namespace, as it is listed; --overwrite and
     --discard may be given several times, and nothing is done if one of the paths is wrong. What is discarded is then
-    what the origin has, if it has anything. Exit code 1 while the upload of some file has failed.
+    what the origin has, if it has anything. Exit code 1 while the upload of some file has failed, 3 when a --wait was
+    ended by somebody else or with the mount.
     """
     both = sorted(set(discard) & set(overwrite))
     if both:
@@ -48,6 +49,11 @@ def command(
         _report({**interrupted.answer, "discarded": discarded}, as_json)
         raise
     _report({**answer, "discarded": discarded}, as_json)
+    if wait and answer["stopped"] and answer["dirty"] + answer["uploading"]:
+        raise Unfinished(
+            f"the wait for {namespace} was stopped before its end, by another command or the end of the mount; what is "
+            "left is uploaded when it is mounted again"
+        )
     return 1 if answer["sync_failed"] else 0
 
 
@@ -75,9 +81,9 @@ def _report(answer: Mapping[str, Any], as_json: bool) -> None:
         print_json(answer)
         return
     for path in answer["discarded"]:
-        click.echo(f"{path}: dropped from the device; what it held and the origin doesn't have is lost")
+        say(f"{path}: dropped from the device; what it held and the origin doesn't have is lost")
     waiting = answer["dirty"] + answer["uploading"]
-    click.echo(
+    say(
         f"{waiting} files to be uploaded, {answer['sync_failed']} failed, {human_size(answer['unsynced_bytes'])} in all"
     )
     if answer["objects"]:

@@ -16,7 +16,7 @@ import click
 
 from hcfs.cli.arguments import mount_argument
 from hcfs.cli.keyboard import Keyboard, keyboard
-from hcfs.cli.output import byte_rate, human_size, printable, rate
+from hcfs.cli.output import byte_rate, human_size, rate, say
 from hcfs.cli.top_interval import interval
 from hcfs.errors import HcfsError, UsageError
 from hcfs.mountpoint.client import mount_at, read_status
@@ -135,5 +135,5 @@ def _print_line(document: Document) -> None:
     given_up = sum(usage.get("failed_objects", 0) for usage in document["namespaces"].values())
     if given_up:
         words.append(f"uploads given up {given_up}")
-    click.echo(printable("  ".join(words)))
+    say("  ".join(words))
     sys.stdout.flush()

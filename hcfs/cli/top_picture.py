@@ -12,7 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from hcfs.cli.output import byte_rate, human_size, printable, rate
+from hcfs.cli.output import byte_rate, human_size, rate
+from hcfs.printable import printable
 
 Document = Mapping[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import click
 
 from hcfs.cli.arguments import SIZE, json_option
-from hcfs.cli.output import human_size, print_fields, print_json, print_table
+from hcfs.cli.output import human_size, print_fields, print_json, print_table, say
 from hcfs.cli.weights_bench import bench_command
 from hcfs.weights.plan import plan
 from hcfs.weights.stream import THREADS_DEFAULT, stream
@@ -47,7 +47,7 @@ def plan_command(path: str, as_json: bool) -> None:
     heads = ("stage", "name", "dtype", "shape", "bytes", "file", "offset")
     rows = ({**each, "shape": "x".join(map(str, each["shape"])) or "-"} for each in document["tensors"])
     print_table(heads, ([row[head] for head in heads] for row in rows))
-    click.echo(f"{len(found.tensors)} tensors, {human_size(found.nbytes)} in {len(found.files)} files")
+    say(f"{len(found.tensors)} tensors, {human_size(found.nbytes)} in {len(found.files)} files")
 
 
 @command.command("load", short_help="Read every tensor once, and say how fast.")

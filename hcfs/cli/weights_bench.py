@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from hcfs.cli.arguments import SIZE, json_option
-from hcfs.cli.output import human_size, print_json, print_table
+from hcfs.cli.output import human_size, print_json, print_table, say
 from hcfs.errors import UsageError
 from hcfs.weights.bench.compare import compare
 from hcfs.weights.bench.first_token import DTYPES, TOKENS, first_tokens
@@ -58,7 +58,7 @@ def bench_command(context: click.Context, /, path: str, rounds: int, ttft: bool,
     _refuse(context, _COMPARING if ttft else _FIRST_TOKEN, "without" if ttft else "with")
 
     def progress(line: str) -> None:
-        click.echo(line, err=True)
+        say(line, err=True)
 
     if ttft:
         result = first_tokens(
@@ -97,7 +97,7 @@ def _numbers(text: str) -> list[int]:
 
 def print_comparison(result: dict[str, Any]) -> None:
     """What hcfs.weights.bench.compare returns, for people."""
-    click.echo(f"{human_size(result['tensor_bytes'])} of tensors, {result['rounds']} rounds, all bytes equal")
+    say(f"{human_size(result['tensor_bytes'])} of tensors, {result['rounds']} rounds, all bytes equal")
     rows = [
         (
             case["path"],
@@ -112,13 +112,13 @@ def print_comparison(result: dict[str, Any]) -> None:
     ]
     print_table(("path", "cache", "loader", "MB/s", "x safetensors", "peak memory", "CPU s"), rows)
     for name, reason in result["left_out"].items():
-        click.echo(f"left out: {name} ({reason})")
+        say(f"left out: {name} ({reason})")
 
 
 def print_first_tokens(result: dict[str, Any]) -> None:
     """What hcfs.weights.bench.first_token returns, for people."""
     model = result["model"]
-    click.echo(
+    say(
         f"Llama of {human_size(model['tensor_bytes'])} ({model['layers']} layers, {model['dtype']}), "
         f"{result['rounds']} rounds, {result['device']}; seconds, median (lowest to highest)"
     )
@@ -137,7 +137,7 @@ def print_first_tokens(result: dict[str, Any]) -> None:
     ]
     print_table(("tokens", "T_io", "T_compute", "bound", "eager", "pipelined", "gained", "identical"), rows)
     for each in result["prompts"]:
-        click.echo(
+        say(
             f"{each['tokens']} tokens: reading hidden behind computing {each['hidden']['median']:+.2f} s, computing "
             f"slowed by reading {each['slowed']['median']:+.2f} s, CPU {each['cpu_eager']:.2f} s eager and "
             f"{each['cpu_pipelined']:.2f} s pipelined"

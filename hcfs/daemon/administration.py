@@ -98,7 +98,8 @@ class Administration:
             wiped = wipe_pass.run(PATIENCE_S if patience is None else patience, command.stopped)
             answer |= asdict(wiped)
             if not wiped.complete:
-                return answer
+                # Also when it was told to wait no longer for what is open.
+                return {**answer, "stopped": wiped.stopped or command.stopped()}
         if command.stopped():
             return {**answer, "stopped": True}
         removal.remove_namespace(namespace, name.encode(errors="surrogateescape"))

@@ -36,6 +36,7 @@ from hcfs.mountpoint import mountpoint, tuning
 from hcfs.mountpoint.client import mount_at, read_status
 from hcfs.mountpoint.fuse_connections import is_stopped, servers_of
 from hcfs.mountpoint.guard import abort, guard_child, start_guard
+from hcfs.printable import printable
 from hcfs.remote.kinds import add_origins, show_offline
 from hcfs.remote.origins import Origins
 from hcfs.store import Store, UnrecoveredStore
@@ -69,7 +70,8 @@ def mount(source: str, directory: str, options: MountOptions, foreground: bool) 
     source = os.path.abspath(source)
     path = mountpoint.prepare(directory, source)
     if os.listdir(path):
-        print(f"hcfs: {directory} isn't empty: what is in it is hidden as long as it is mounted over.", file=sys.stderr)
+        hidden = f"hcfs: {directory} isn't empty: what is in it is hidden as long as it is mounted over."
+        print(printable(hidden), file=sys.stderr)
     if foreground:
         handler = logs.open_log(options.log) if options.log else logs.stderr_handler()
         logs.log_to(handler)

@@ -8,9 +8,12 @@ import logging.handlers
 import os
 import re
 import signal
+import stat
 import sys
+import traceback
 
 from hcfs.errors import HcfsError
+from hcfs.printable import printable
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -26,17 +29,34 @@ def default_log(directory: str) -> str:
 
 
 def open_log(path: str) -> logging.Handler:
-    """A handler that appends to a file, also after logrotate moved it. HcfsError when it can't be written."""
+    """A handler that appends to a file, also after logrotate moved it. HcfsError when it can't be written, or holds
+    what is no text: somebody's data, an image perhaps."""
     try:
+        if _holds_data(path):
+            raise HcfsError(
+                f"{path} is no log, but holds data, to which nothing is added; name another file with --log"
+            )
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         return logging.handlers.WatchedFileHandler(path, errors="backslashreplace")
     except OSError as error:
         raise HcfsError(f"the log {path} can't be written: {error.strerror}; name another file with --log") from error
 
 
+def _holds_data(path: str) -> bool:
+    try:
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode):
+            return stat.S_ISBLK(mode)
+        with open(path, "rb") as file:
+            return b"\0" in file.read(4096)
+    except OSError:  # absent, or to be told by whoever opens it to write
+        return False
+
+
 def log_to(handler: logging.Handler) -> None:
     """Send everything from INFO on to this handler and no other."""
     handler.setFormatter(logging.Formatter(FORMAT))
+    handler.addFilter(_in_one_line)
     root = logging.getLogger()
     for former in list(root.handlers):
         root.removeHandler(former)
@@ -51,6 +71,16 @@ def log_to(handler: logging.Handler) -> None:
 def stderr_handler() -> logging.Handler:
     """For a daemon in the foreground."""
     return logging.StreamHandler(sys.stderr)
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """Names are in messages as their owners chose them: none begins a line of the log, or steers the terminal that it
+    is read on. A traceback has lines of its own, and all but its first are indented."""
+    record.msg, record.args = printable(record.getMessage()), None
+    if record.exc_info and record.exc_info[1] is not None:
+        first, *others = "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n").split("\n")
+        record.exc_text = "\n".join([printable(first), *(f"  {printable(each)}" for each in others)])
+    return True
 
 
 def _without_lost_answers(record: logging.LogRecord) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import threading
@@ -12,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from hcfs.errors import HcfsError, UsageError
+from hcfs.filesystem.calls import CallError
 from hcfs.filesystem.control import Answer, Command
 from hcfs.filesystem.filesystem import Filesystem
 from hcfs.store import ROOT_ID
@@ -97,13 +99,16 @@ class Scrubbing:
         return self.status()
 
     def start(self, rate: int | None = None, *, restart: bool = False) -> None:
-        """Begin a pass, or go on with one that was stopped; of one that runs, change the rate. Memory only."""
+        """Begin a pass, or go on with one that was stopped; of one that runs, change the rate. Memory only. CallError
+        when the mount ends."""
         with self._lock:
+            if self._ended:
+                raise CallError(errno.ESHUTDOWN, "the mount ends, so no scrub is begun")
             if rate is not None or not self._wanted:
                 self._rate = rate or RATE
             if self._scrub is not None:
                 self._scrub.bytes_per_second = self._rate
-            if self._wanted or self._ended:
+            if self._wanted:
                 return
             if restart or self._before.finished_at is not None or self._before.began_at is None:
                 self._before = Pass(began_at=time.time())

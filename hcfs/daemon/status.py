@@ -147,7 +147,7 @@ class StatusReport:
         attributes = version.staged.attributes()
         owner = "-" if version.owner is None else str(version.owner.tgid)
         state = f"failed ({os.strerror(version.failed)})" if version.failed else version.stage
-        path = self._parts.paths.shown(version).strip("'")
+        path = self._parts.paths.shown(version).removeprefix("'").removesuffix("'")
         fields = (attributes.size, state, owner, version.handles, f"{now - version.created_at:.0f}", path)
         return "\t".join(map(str, fields)).encode() + b"\n"
 

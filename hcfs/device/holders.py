@@ -11,7 +11,7 @@ from pathlib import Path
 from hcfs.device.identity import Identity, identify
 from hcfs.device.loops import backing_of, loops_over
 from hcfs.device.mounts import mounts, unescape
-from hcfs.device.processes import lock_owners, name_processes, openers
+from hcfs.device.processes import lock_owners, name_processes, openers, writers
 from hcfs.device.sysfs import partitions, read_attribute, sysfs_directory
 
 UNSEEN = "the kernel or a process that can't be seen from here"
@@ -36,6 +36,17 @@ def held_above(below: Identity, *, but: str | None = None) -> str | None:
         if holder:
             return f"through {node}: {holder}"
     return None
+
+
+def users_of_file(path: str) -> list[str]:
+    """Who may be at work on a regular file without having claimed it, in words that go on after "is ": processes that
+    have it open for writing, but those that started us, and loop devices over it. Empty for a block device."""
+    file = identify(path)
+    if file is None or file.is_block:
+        return []
+    found = [f"under {node}" for node in loops_over(file)]
+    writing = name_processes(writers(file))
+    return found + ([f"open for writing in {writing}"] if writing else [])
 
 
 def name_lockers(path: str) -> str:
@@ -119,7 +130,7 @@ def _can_lock(path: str) -> bool:
 
 def _is_swap(target: Identity) -> bool:
     try:
-        lines = Path("/proc/swaps").read_text(errors="surrogateescape").splitlines()[1:]
+        lines = os.fsdecode(Path("/proc/swaps").read_bytes()).rstrip("\n").split("\n")[1:]
     except OSError:
         return False
     return any(identify(unescape(line.split()[0])) == target for line in lines)

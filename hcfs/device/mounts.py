@@ -69,10 +69,11 @@ def _namespace(process: str) -> str | None:
 
 def _read(process: str, pid: int | None) -> Iterator[MountEntry]:
     try:
-        text = Path(f"/proc/{process}/mountinfo").read_text(errors="surrogateescape")
+        text = os.fsdecode(Path(f"/proc/{process}/mountinfo").read_bytes())
     except OSError:
         return
-    for line in text.splitlines():
+    # Not splitlines: the kernel escapes newlines alone, and a name may hold a carriage return.
+    for line in text.rstrip("\n").split("\n"):
         mount, _, filesystem = line.partition(" - ")
         number, _, directory = mount.split(" ")[2:5]
         kind, source, options = filesystem.split(" ")[:3]

@@ -16,6 +16,12 @@ def openers(target: Identity) -> list[int]:
     return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and _has_open(entry, target)]
 
 
+def writers(target: Identity) -> list[int]:
+    """Processes with a descriptor of this file that is open for writing, as far as we may see them; without those that
+    we were started by, which know what they do."""
+    return [pid for pid in openers(target) if pid not in _ancestry() and _writes(pid, target)]
+
+
 def lock_owners(file: Identity) -> list[int]:
     """Processes that took a lock on this file, by /proc/locks; they may have ended and left it to a child."""
     place = f"{os.major(file.device):02x}:{os.minor(file.device):02x}:{file.inode}"
@@ -43,6 +49,31 @@ def _has_open(process: str, target: Identity) -> bool:
     except OSError:
         return False
     return any(identify_open_file(f"{directory}/{descriptor}") == target for descriptor in descriptors)
+
+
+def _writes(pid: int, target: Identity) -> bool:
+    try:
+        for descriptor in os.listdir(f"/proc/{pid}/fd"):
+            if identify_open_file(f"/proc/{pid}/fd/{descriptor}") == target:
+                with open(f"/proc/{pid}/fdinfo/{descriptor}") as told:
+                    flags = next((line.split()[1] for line in told if line.startswith("flags:")), "0")
+                if int(flags, 8) & os.O_ACCMODE != os.O_RDONLY:
+                    return True
+    except OSError:  # it has ended, or closed that
+        pass
+    return False
+
+
+def _ancestry() -> set[int]:
+    pid, found = os.getpid(), set[int]()
+    while pid and pid not in found:
+        found.add(pid)
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as told:
+                pid = int(told.read().rpartition(b")")[2].split()[1])
+        except OSError:
+            break
+    return found
 
 
 def _command(pid: int) -> str:

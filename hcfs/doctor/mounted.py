@@ -142,6 +142,8 @@ def _origins(status: Status) -> Findings:
             yield warning("origin", f"{name}: {error}{_ago(origin)}", remedy)
         elif origin.get("listings"):
             yield ok("origin", f"{name}: {origin['url']} was listed")
+        if origin.get("refused_objects"):
+            yield _refused(name, origin)
         if origin.get("failed_objects"):
             yield _given_up(status["directory"], name, origin)
 
@@ -150,6 +152,15 @@ def _ago(origin: Status) -> str:
     """When an origin's last error was, which stays until there is another."""
     seconds = origin.get("last_error_s")
     return "" if seconds is None else f" ({seconds:.0f} s ago)"
+
+
+def _refused(name: str, origin: Status) -> Finding:
+    text = f"{name}: {origin['refused_objects']} paths at its origin are refused, with EIO for whoever asks for them"
+    first = next(iter(origin.get("refused", ())), None)
+    if first is not None:
+        path = "".join(each if each.isprintable() else repr(each)[1:-1] for each in first["path"])
+        text += f"; {path}: {first['reason']}"
+    return warning("origin", text, "rename or remove them there; 'hcfs status --json' names the first hundred")
 
 
 def _given_up(directory: str, name: str, origin: Status) -> Finding:
@@ -166,8 +177,9 @@ def _given_up(directory: str, name: str, origin: Status) -> Finding:
 
 def _library(status: Status) -> Findings:
     """Of the environment that asks, which may not be the daemon's."""
-    needed = [name for name, each in status["namespaces"].items() if each.get("origin")]
+    origins = {name: each.get("origin") or "" for name, each in status["namespaces"].items()}
+    needed = [name for name, url in origins.items() if url.startswith(("s3:", "gs:"))]
     if needed and find_spec("obstore") is None:
-        text = f"obstore isn't installed in this environment, and {', '.join(needed)} has an origin"
+        text = f"obstore isn't installed in this environment, and {', '.join(needed)} has an origin that needs it"
         extra = "origins"
         yield warning(f"extra {extra}", text, "run 'pip install hcfs[origins]' in the daemon's environment")

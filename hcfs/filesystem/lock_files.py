@@ -28,7 +28,7 @@ def is_lock_name(name: bytes) -> bool:
 class LockFile:
     """One open lock file. Reads and writes block, and are one after the other: a lock file holds a pid or nothing.
 
-    What is written is seen by all processes at once and becomes the object's content when a writer closes.
+    What is written is seen by all processes at once, and is the durable content of the object when a writer has closed.
     """
 
     def __init__(self, store: Store, oid: int, account: Account) -> None:
@@ -40,6 +40,10 @@ class LockFile:
         self._account = account
         self._namespace = store.namespace_of(oid)
         self._staged: Staged | None = None
+        self._changes = 0
+        """Writes and truncations so far..."""
+        self._durable_changes = 0
+        """...and how many of them are on the medium."""
         self.oid = oid
         self.handles = 0
         """Guarded by the filesystem's lock."""
@@ -48,6 +52,11 @@ class LockFile:
     def dirty(self) -> bool:
         """Whether it was written since it was settled last."""
         return self._staged is not None
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether anything that was written isn't durable yet."""
+        return self._changes != self._durable_changes
 
     def attributes(self) -> Attributes:
         """The present ones; never waits."""
@@ -69,6 +78,7 @@ class LockFile:
         """All of it, or an error and the content as it was settled last."""
         with self._mutex:
             try:
+                self._changes += 1
                 return self._in_place().write(offset, data)
             except HcfsError:
                 self._give_up()
@@ -78,10 +88,23 @@ class LockFile:
         """Cut or extend with zeros."""
         with self._mutex:
             try:
+                self._changes += 1
                 self._in_place().truncate(size)
             except HcfsError:
                 self._give_up()
                 raise
+
+    def save(self) -> None:
+        """Settle, and make that durable; blocks for a commit. Nothing for an unlinked file, which no restart finds."""
+        with self._mutex:
+            changes = self._changes
+        self.settle()
+        if not self._store.is_current(self.oid):
+            return
+        # Without the mutex: who reads or writes it meanwhile needn't wait for the medium.
+        self._store.commit()
+        with self._mutex:
+            self._durable_changes = max(self._durable_changes, changes)
 
     def settle(self) -> None:
         """Make what was written the object's content. An unlinked file's stays with its open handles."""

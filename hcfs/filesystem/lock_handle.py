@@ -37,12 +37,12 @@ class LockHandle:
         return self._lock_file.write(offset, data)
 
     def flush(self) -> Blocking[None] | None:
-        if self._writable and self._lock_file.dirty:
-            return Blocking(self._lock_file.settle)
+        if self._writable and self._lock_file.unsaved:
+            return Blocking(self._lock_file.save)
         return None
 
     def sync(self) -> None:
-        self._lock_file.settle()
+        self._lock_file.save()
 
     def release(self) -> None:
         self._lock_files.let_go(self._lock_file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hcfs.errors import HcfsError
 from hcfs.filesystem.versions.version import Fate, Version, Versions
 from hcfs.filesystem.volume import Volume
+from hcfs.printable import printable
 
 
 class Paths:
@@ -38,5 +39,5 @@ class Paths:
 
     def shown(self, version: Version) -> str:
         """A version's path, quoted, for a line of the log."""
-        path = self.of_version(version)
-        return repr(path.decode(errors="backslashreplace")) if version.parent else path.decode()
+        path = printable(self.of_version(version).decode(errors="backslashreplace"))
+        return f"'{path}'" if version.parent else path

@@ -125,6 +125,8 @@ def cannot_mount(path: str, reason: str) -> HcfsError:
 
 def attach(operations: Operations, path: str, options: set[str]) -> None:
     """pyfuse3.init. libfuse says on stderr why it couldn't, so that is caught and becomes HcfsError's reason."""
+    # pyfuse3 takes ASCII alone: where it mounts, the mount table has question marks for a source's other letters.
+    options = {each.encode("ascii", errors="replace").decode() for each in options}
     said = os.memfd_create("hcfs-fuse")
     stderr = os.dup(2)
     os.dup2(said, 2)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hcfs.device.mounts import MountEntry, mounts
-from hcfs.errors import HcfsError, UsageError
+from hcfs.errors import HcfsError, Unfinished, UsageError
 from hcfs.mountpoint import control_client
 
 FILESYSTEM = "fuse.hcfs"
@@ -65,7 +65,8 @@ def namespace_status(directory: str, name: str) -> dict[str, Any]:
 def namespace_directory(directory: str, name: str) -> str:
     """Path of a namespace; errors as read_status, UsageError when there is no such namespace."""
     known = read_status(directory)["namespaces"]
-    if name not in known:
+    # As the status has it: what isn't UTF-8 is escaped there.
+    if os.fsencode(name).decode(errors="backslashreplace") not in known:
         others = ", ".join(sorted(known)) or "none yet"
         raise UsageError(
             f"{directory} has no namespace {name!r} (there are: {others}); make it with "
@@ -180,16 +181,19 @@ def _answer(
         except subprocess.TimeoutExpired:
             try:
                 status = read_status(directory)
-            except HcfsError:
+            except HcfsError as error:
                 talk.kill()
-                raise
+                raise Unfinished(f"whether the command was done isn't known: {error}") from error
             for each in status.get("commands", ()):
                 if on_progress is not None and each["id"] == identity and "phase" in each:
                     on_progress(each)
     if talk.returncode == control_client.CANT_OPEN:
         raise _cant_administer(directory, int(said))
     if not said:
-        raise HcfsError(f"the mount at {directory} gave no answer: if its daemon has died, mount it again")
+        raise Unfinished(
+            f"the mount at {directory} gave no answer, so how far the command came isn't known: if its daemon has "
+            "died, mount it again"
+        )
     answer = json.loads(said)
     assert isinstance(answer, dict)
     if "error" in answer:

@@ -1,15 +1,21 @@
 """What hcfs reads from an origin, by a client that can list and fetch and nothing else, and what it sends there, by an
 uploader that exists only where a namespace's write policy asks for one."""
 
+from hcfs.origin.access import Access
 from hcfs.origin.client import Listed, OriginClient
+from hcfs.origin.directory import DirectoryClient
 from hcfs.origin.errors import NotAtOrigin, OriginChanged, OriginError, OriginRefused, UploadConflict, WrongContent
 from hcfs.origin.object_store import ObjectStoreClient
+from hcfs.origin.opening import open_origin
+from hcfs.origin.redact import redacted
 from hcfs.origin.retrying import Patience
 from hcfs.origin.transfer import transfer
 from hcfs.origin.uploader import CONFLICT, OriginUploader, Outgoing, Uploaded, can_be_key
 
 __all__ = [
     "CONFLICT",
+    "Access",
+    "DirectoryClient",
     "Listed",
     "NotAtOrigin",
     "ObjectStoreClient",
@@ -24,5 +30,7 @@ __all__ = [
     "Uploaded",
     "WrongContent",
     "can_be_key",
+    "open_origin",
+    "redacted",
     "transfer",
 ]

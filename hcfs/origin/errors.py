@@ -5,12 +5,16 @@ from __future__ import annotations
 from errno import EIO, ENOENT
 
 from hcfs.errors import HcfsError
+from hcfs.origin.redact import redacted
 
 
 class OriginError(HcfsError):
-    """The origin can't be reached or answers with an error; it may be asked again."""
+    """The origin can't be reached or answers with an error; it may be asked again. What it says has no secrets."""
 
     errno = EIO
+
+    def __init__(self, message: str) -> None:
+        super().__init__(redacted(message))
 
 
 class OriginRefused(OriginError):

@@ -1,14 +1,14 @@
-"""Listing and fetching through obstore."""
+"""Buckets: listing and fetching through obstore."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hcfs.origin.client import Listed
-from hcfs.origin.connection import Connection
-from hcfs.origin.errors import OriginChanged, OriginError
+from hcfs.origin.connection import Connection, said_of
+from hcfs.origin.errors import OriginChanged
+from hcfs.origin.marks import Marks, Sorting
 
 if TYPE_CHECKING:
     from obstore import GetOptions
@@ -28,21 +28,26 @@ class ObjectStoreClient:
     def __init__(self, url: str) -> None:
         """As Connection's. Nothing is asked yet."""
         self._connection = Connection(url, silence_s=SILENCE_S, request_s=REQUEST_S)
+        self._marks = Marks(self._head)
 
     def list(self) -> Iterator[list[Listed]]:
-        connection = self._connection
-        with connection.told(""):
-            # An absent directory would be listed as an empty one.
-            if connection.directory is not None and not os.path.isdir(connection.directory):
-                raise OriginError(f"{connection.url} can't be listed: there is no such directory")
-            for page in connection.store().list(chunk_size=1000):
-                yield [_listed(meta, quoted=connection.directory is None) for meta in page]
+        from obstore.exceptions import InvalidPathError
+
+        sorting = self._marks.begin()
+        with self._connection.told(""):
+            try:
+                for page in self._connection.store().list(chunk_size=1000):
+                    yield sorting.certain(_listed(meta) for meta in page)
+            except InvalidPathError:
+                sorting = self._marks.begin()
+                yield from _by_levels(self._connection, sorting)
+        yield sorting.rest()
 
     def fetch(self, listed: Listed, start: int, end: int) -> Iterator[memoryview]:
         import obstore
 
         connection = self._connection
-        options: GetOptions = {"range": (start, end)}
+        options: GetOptions = {"range": (start, end)} if start < end else {}
         if listed.etag:
             options["if_match"] = listed.etag
         with connection.told(listed.key):
@@ -53,18 +58,43 @@ class ObjectStoreClient:
             yield memoryview(b"")
             for chunk in result.stream(min_chunk_size=CHUNK):
                 yield memoryview(chunk).cast("B")
-            # A server answers with one object, whole or cut off; a file may have been written meanwhile.
-            if connection.directory is not None:
-                now = obstore.head(connection.store(), listed.key)["e_tag"]
-                if now != listed.etag:
-                    raise OriginChanged(f"{connection.where(listed.key)} has changed while it was read")
+
+    def _head(self, key: str) -> Listed:
+        import obstore
+
+        with self._connection.told(key):
+            return _listed(obstore.head(self._connection.store(), key))
 
 
-def _listed(meta: Any, *, quoted: bool) -> Listed:
-    """quoted: an ETag is in quotes, as in the header of a fetch's answer, to be compared with that: some servers list
-    it without them."""
+def _by_levels(connection: Connection, sorting: Sorting) -> Iterator[list[Listed]]:
+    """A listing with a request for each directory: the library refuses a whole answer for one key in it that it
+    can't name, as `x//y`, and so only the directory with that key is refused."""
+    import obstore
+    from obstore.exceptions import InvalidPathError
+
+    todo = [""]
+    files: set[str] = set()
+    while todo:
+        directory = todo.pop()
+        try:
+            level = obstore.list_with_delimiter(connection.store(), directory or None)
+        except InvalidPathError as error:
+            if not directory:
+                raise
+            yield [Listed(directory, 0, 0, "", refused=said_of(error))]
+            continue
+        page = [_listed(meta) for meta in level["objects"]]
+        files.update(each.key for each in page)
+        todo.extend(level["common_prefixes"])
+        empty = directory and directory not in files and not page and not level["common_prefixes"]
+        yield [Listed(f"{directory}/", 0, 0, "")] if empty else sorting.certain(page)
+
+
+def _listed(meta: Any) -> Listed:
+    """An ETag is in quotes, as in the header of a fetch's answer, to be compared with that: some servers list it
+    without them."""
     mtime_ns = int(meta["last_modified"].timestamp() * 1_000_000) * 1000
     etag = meta["e_tag"] or ""
-    if quoted and etag and not etag.endswith('"'):
+    if etag and not etag.endswith('"'):
         etag = f'"{etag}"'
     return Listed(meta["path"], meta["size"], mtime_ns, etag)

@@ -30,7 +30,8 @@ def transfer(client: OriginClient, listed: Listed, patience: Patience, *, md5: b
     OriginError; WrongContent when they don't agree."""
     digest = hashlib.md5(usedforsecurity=False)
     at = 0
-    while at < listed.size:
+    asked = False  # also for an object without bytes: it may be another one by now, or none
+    while at < listed.size or not asked:
         end = min(at + PIECE, listed.size)
         try:
             for chunk in client.fetch(listed, at, end):
@@ -43,6 +44,7 @@ def transfer(client: OriginClient, listed: Listed, patience: Patience, *, md5: b
                 if chunk:
                     patience.gained()
                 yield chunk
+            asked = True
             if at < end:
                 raise OriginError(f"{listed.key}: the origin's answer ended {end - at} bytes too early")
         except OriginError as error:

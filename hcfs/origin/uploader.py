@@ -5,14 +5,16 @@ which can't be made without one and only of what is stored in its own namespace.
 
 from __future__ import annotations
 
-import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from hcfs.origin.access import Access
 from hcfs.origin.connection import Connection, local_directory
+from hcfs.origin.directory import TEMPORARY
+from hcfs.origin.directory_writer import DirectoryWriter
 from hcfs.origin.errors import NotAtOrigin, OriginChanged, OriginError, OriginRefused, UploadConflict
 
 SILENCE_S = 60
@@ -33,11 +35,8 @@ after its request has failed, so none is a buffer that is used for something els
 KEY_MAX = 1024
 """Bytes, prefix included: S3's and Google's."""
 
-FILE_NAME_MAX = 253
-"""Bytes of a file's name in a directory as origin: obstore writes it under that name, `#` and a digit first."""
-
-_STAGED = re.compile(r"#[0-9]+$")
-"""Names that obstore takes for such files of its own: it neither writes nor lists them."""
+NAME_MAX = 255
+"""Bytes of a name in a directory as origin: Linux's."""
 
 CONFLICT = "was written by somebody else since this device knew it"
 """What every UploadConflict says."""
@@ -66,7 +65,7 @@ class Uploaded(NamedTuple):
 class Outgoing:
     """One object on its way out: its key, and how its bytes are read, verified, in pieces and in order."""
 
-    __slots__ = ("key", "pieces", "size", "token")
+    __slots__ = ("access", "directories", "key", "pieces", "size", "token")
 
     def __init__(
         self,
@@ -77,16 +76,21 @@ class Outgoing:
         size: int,
         token: str,
         pieces: Callable[[], Iterator[bytes]],
+        access: Access | None = None,
+        directories: Sequence[Access] = (),
     ) -> None:
         """namespace: where the store has it. token: what tells this device's content from everybody else's: that of
-        the store, a colon, and that of the content. OriginRefused for what is stored elsewhere than in the uploader's
-        namespace."""
+        the store, a colon, and that of the content. access, directories: who may do what with it and with the
+        directories of its key, from the outermost on, for an origin that has such rights. OriginRefused for what is
+        stored elsewhere than in the uploader's namespace."""
         if namespace != uploader.namespace or not namespace:
             raise OriginRefused(f"{key} isn't in the namespace whose origin it was to go to")
         self.key = key
         self.size = size
         self.token = token
         self.pieces = pieces
+        self.access = access
+        self.directories = directories
 
 
 class OriginUploader:
@@ -94,23 +98,33 @@ class OriginUploader:
     parts, for as many of them. Retries are the caller's."""
 
     def __init__(self, url: str, namespace: int) -> None:
-        """As Connection's; namespace: the id of its directory. Nothing is asked yet."""
+        """url: as open_origin's; namespace: the id of its directory. Nothing is asked yet."""
         self.namespace = namespace
-        self._connection = Connection(url, silence_s=SILENCE_S, request_s=REQUEST_S)
+        directory = local_directory(url)
+        self._writer = None if directory is None else DirectoryWriter(url, directory)
+        self._remote = None if directory is not None else Connection(url, silence_s=SILENCE_S, request_s=REQUEST_S)
         self._bodies = threading.Condition()
         self._held = 0
 
     @property
     def conditional(self) -> bool:
         """Whether the origin can be told which content an upload is to replace: a directory can't."""
-        return self._connection.directory is None
+        return self._writer is None
+
+    @property
+    def _connection(self) -> Connection:
+        assert self._remote is not None
+        return self._remote
 
     def put(self, outgoing: Outgoing, base: str | None) -> Uploaded:
         """Send an object. base: the ETag of the content that it replaces, "" where there is to be none; None: whatever
         there is. UploadConflict when somebody else has written other content there. What this device wrote itself, as
         by a request whose answer was lost, is no conflict, nor is nothing, which nobody loses."""
-        if not self.conditional:
-            base = None
+        if self._writer is not None:
+            etag = self._writer.store(
+                outgoing.key, outgoing.size, outgoing.pieces, outgoing.access, outgoing.directories
+            )
+            return Uploaded(etag, outgoing.size)
         if base is None:
             return self._send(outgoing, None)
         try:
@@ -123,6 +137,9 @@ class OriginUploader:
 
     def delete(self, key: str) -> None:
         """Remove an object; nothing when there is none."""
+        if self._writer is not None:
+            self._writer.remove(key)
+            return
         import obstore
 
         try:
@@ -262,8 +279,8 @@ class OriginUploader:
             etag = found.etag if found else ""
         return Uploaded(etag, outgoing.size)
 
-    def _attributes(self, outgoing: Outgoing) -> dict[str, str] | None:
-        return {_TOKEN: outgoing.token} if self.conditional else None
+    def _attributes(self, outgoing: Outgoing) -> dict[str, str]:
+        return {_TOKEN: outgoing.token}
 
 
 class _Held:
@@ -287,15 +304,14 @@ class _Held:
 
 def can_be_key(path: str, url: str) -> bool:
     """Whether a path below a namespace can be an object's key below the prefix of an origin: what obstore and S3 both
-    take. Asks nobody."""
+    take, or a directory. Asks nobody."""
     directory = local_directory(url) is not None
     prefix = "" if directory else unquote(urlsplit(url).path).strip("/")
-    file = path.rpartition("/")[2]
-    if directory and (len(file.encode()) > FILE_NAME_MAX or _STAGED.search(file)):
+    if directory and any(len(part.encode()) > NAME_MAX or part.startswith(TEMPORARY) for part in path.split("/")):
         return False
     if not path or len(f"{prefix}/{path}".lstrip("/").encode()) > KEY_MAX:
         return False
     return all(
-        part not in ("", ".", "..") and not any(ord(character) < 32 or ord(character) == 127 for character in part)
+        part not in ("", ".", "..") and not any(ord(each) < 32 or 127 <= ord(each) < 160 for each in part)
         for part in path.split("/")
     )

@@ -93,7 +93,8 @@ class DirtyPublishing:
         assert version.uploaded is not None
         self._origins.uploads.forget((parent, name))
         attributes = self._store.attributes(version.ino)
-        listed = Listed(key, attributes.size, attributes.mtime_ns, version.uploaded.etag)
+        access = origin.uploaded_access(attributes)
+        listed = Listed(key, attributes.size, attributes.mtime_ns, version.uploaded.etag, access)
         remote = self._origins.new_remote(origin, parent, name, listed, version.ino)
         self._origins.changed(origin, (parent, name), remote)
 

@@ -244,12 +244,13 @@ class Ingests:
         with core.lock:
             core.store.require_row()
             owner = core.store.attributes(remote.namespace)
+            access = ingest.origin.shown(remote.listed, owner)
             staged = core.store.stage(
                 None,
                 namespace=remote.namespace,
-                mode=ingest.origin.file_mode,
-                uid=owner.uid,
-                gid=owner.gid,
+                mode=access.mode,
+                uid=access.uid,
+                gid=access.gid,
                 xattrs={ETAG: remote.listed.etag.encode()},
             )
             core.store.assign(staged, core.cache.account(remote.namespace, remote.name))
@@ -285,6 +286,8 @@ class Ingests:
                 staged.write(ingest.received, buffer[written:held])
                 ingest.received += held - written
         else:
+            for _ in transfer(origin.client, listed, patience, md5=origin.options.origin_check == "etag"):
+                pass
             staged.truncate(0)
         if staged.size != listed.size:
             raise WrongContent(f"{listed.key}: {staged.size} bytes came instead of {listed.size}")
@@ -300,6 +303,9 @@ class Ingests:
             former = core.attributes_at(remote.parent, remote.name)
             if not ingest.origin.may_keep(core, remote, former):
                 raise OriginChanged(f"{remote.listed.key} was written here while it was fetched")
+            # A listing may have said since that fewer may read it.
+            access = ingest.origin.shown(remote.listed, core.store.attributes(remote.namespace))
+            staged.set_attributes(mode=access.mode, uid=access.uid, gid=access.gid)
             oid = core.store.publish(staged, remote.parent, remote.name)
             self._replaced.note(former, remote.parent, remote.name)
             ingest.origin.counts.ingests += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from concurrent.futures import Future
@@ -9,9 +10,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hcfs.cache import ETAG, NamespaceOptions
+from hcfs.filesystem.calls import CallError
 from hcfs.filesystem.versions.version import Name
 from hcfs.filesystem.volume import Volume
-from hcfs.origin import Listed, OriginClient, OriginUploader
+from hcfs.origin import Access, Listed, OriginClient, OriginUploader
 from hcfs.remote.remote import Remote, RemoteListing
 from hcfs.store import Attributes
 
@@ -23,7 +25,7 @@ STREAMED = 1 << 20
 
 REMOTE_MODE = 0o444
 WRITABLE_MODE = 0o644
-"""Of files that came from the origin, which has no modes."""
+"""Of files that came from an origin which has no modes."""
 
 
 @dataclass(slots=True)
@@ -84,6 +86,33 @@ class Origin:
     def file_mode(self) -> int:
         """Permissions of files that come from the origin."""
         return REMOTE_MODE if self.uploader is None else WRITABLE_MODE
+
+    def shown(self, listed: Listed, owner: Attributes) -> Access:
+        """Owner, group and mode of what comes from the origin: its own, less what would write where nothing is ever
+        sent. An origin that has none gives all files to the namespace's owner."""
+        if listed.access is None:
+            return Access(self.file_mode, owner.uid, owner.gid)
+        return self.allowed(listed.access)
+
+    def allowed(self, access: Access) -> Access:
+        """What of an origin's own rights counts here."""
+        return access if self.uploader is not None else access._replace(mode=access.mode & ~0o222)
+
+    def uploaded_access(self, attributes: Attributes) -> Access | None:
+        """What an origin that keeps owners and modes has of a file that was sent there; None where it has none."""
+        if self.uploader is None or self.uploader.conditional:
+            return None
+        return Access(attributes.mode & 0o777, attributes.uid, attributes.gid)
+
+    def refused(self, parent: int, name: bytes) -> str:
+        """Why a name that the origin has can't be had; "" where it can, or where it has none."""
+        return "" if self.listing is None else self.listing.refused.get((parent, name), "")
+
+    def require_certain(self, parent: int, name: bytes) -> None:
+        """EIO for a name of which the origin can't say what it is: it is neither absent, nor another one's content."""
+        reason = self.refused(parent, name)
+        if reason:
+            raise CallError(errno.EIO, reason)
 
     def streams(self, remote: Remote) -> bool:
         """Whether a file is open when its fetch has begun, and not only when it is here."""

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -21,11 +22,11 @@ from hcfs.filesystem.object_handle import ObjectReading
 from hcfs.filesystem.versions.replaced_names import REPLACED_KEPT, ReplacedNames
 from hcfs.filesystem.versions.version import Name, Versions
 from hcfs.filesystem.volume import Volume
-from hcfs.origin import Listed, ObjectStoreClient, OriginError, OriginUploader
+from hcfs.origin import Listed, OriginError, OriginUploader, open_origin
 from hcfs.remote.ingest import Ingests
 from hcfs.remote.namespace_origin import Origin
 from hcfs.remote.relisting import Relisting
-from hcfs.remote.remote import Remote
+from hcfs.remote.remote import Remote, RemoteListing
 from hcfs.remote.sync_marks import rebase
 from hcfs.remote.uploads import Uploads
 from hcfs.store.errors import NoSuchObject
@@ -36,6 +37,9 @@ LISTING_WAIT_S = 30.0
 """Most seconds that a lookup waits for a listing: it holds its directory against changes."""
 
 LISTINGS_AT_ONCE = 2
+
+REFUSED_SHOWN = 100
+"""Paths that the status names of those that an origin has and that can't be had."""
 
 
 class Origins:
@@ -85,7 +89,7 @@ class Origins:
                 del self._origins[namespace]
         elif former is None or former.options != options:
             uploader = OriginUploader(options.origin, namespace) if options.writes else None
-            origin = Origin(namespace, options, ObjectStoreClient(options.origin), uploader)
+            origin = Origin(namespace, options, open_origin(options.origin), uploader)
             if former is not None and former.options.origin == options.origin:
                 origin.listing, origin.counts, origin.outdated = former.listing, former.counts, True
                 origin.noted = former.noted
@@ -182,6 +186,14 @@ class Origins:
         self.ingests.close()
         self.uploads.close()
 
+    def _refused(self, listing: RemoteListing) -> list[dict[str, str]]:
+        shown = []
+        for (parent, name), reason in itertools.islice(listing.refused.items(), REFUSED_SHOWN):
+            with suppress(HcfsError):  # its directory is gone
+                path = (self._core.store.path_of(parent) + b"/" + name).partition(b"/")[2]
+                shown.append({"path": path.decode(errors="backslashreplace"), "reason": reason})
+        return shown
+
     def status(self) -> dict[str, Any]:
         """By namespace: what is listed, and what is under way."""
         store, shown = self._core.store, {}
@@ -195,6 +207,8 @@ class Origins:
                 "url": origin.url,
                 "objects": None if listing is None else len(listing.remotes),
                 "listed_s": None if listing is None else round(self._core.clock() - listing.at, 1),
+                "refused_objects": 0 if listing is None else len(listing.refused),
+                "refused": [] if listing is None else self._refused(listing),
                 "listings": origin.counts.listings,
                 "ingests": origin.counts.ingests,
                 "ingested_bytes": origin.counts.ingested_bytes,

@@ -7,9 +7,11 @@ import logging
 from hcfs.cache import ETAG
 from hcfs.filesystem.versions.version import Versions
 from hcfs.filesystem.volume import Volume
-from hcfs.origin import Listed, OriginError, OriginRefused, Patience
+from hcfs.origin import Access, Listed, OriginError, OriginRefused, Patience
 from hcfs.remote.namespace_origin import Origin, OriginRegistry
-from hcfs.remote.remote import Remote, RemoteListing, split_key
+from hcfs.remote.origin_access import follow_directory, follow_file
+from hcfs.remote.origin_found import Found
+from hcfs.remote.remote import Remote, RemoteListing
 from hcfs.store import Kind
 from hcfs.store.errors import NoSuchObject, StoreError
 
@@ -30,42 +32,47 @@ class Relisting:
         self._origins = origins
         self._origin = origin
         self._directories: dict[tuple[bytes, ...], int | None] = {(): origin.namespace}
+        self._found = Found()
 
     def run(self) -> None:
         """Replace what is known of the origin. OriginError, and nothing changed, when it can't be listed."""
         core, origin = self._core, self._origin
         began = core.clock()
         former = origin.listing
-        keys = self._ask()
-        remotes = []
-        for parts, listed in keys.items():
+        found = self._found = self._ask()
+        remotes, refused = [], {}
+        for parts, listed in found.files.items():
             parent = self._directory(parts[:-1])
             if parent is not None:
                 remotes.append(self._remote(parent, parts[-1], listed))
-        listing = RemoteListing(remotes, began)
+        for parts, reason in found.refused.items():
+            parent = self._directory(parts[:-1])
+            if parent is not None:
+                refused[parent, parts[-1]] = reason
+        marked = {oid for parts in found.marks if (oid := self._directory(parts)) is not None}
+        ids = {oid for oid in self._directories.values() if oid is not None}
+        listing = RemoteListing(remotes, began, refused=refused, directories=ids, marked=marked)
         with core.lock:
             origin.relisted(listing)
         for name, remote in (former.remotes if former is not None else {}).items():
             if listing.remotes.get(name) is not remote:
+                core.kernel.forget_name(*name)
+        for name in refused:
+            if former is None or name not in former.refused:
                 core.kernel.forget_name(*name)
         if origin.revalidate is not None:
             self._drop_stale(origin.namespace, listing)
         if former is not None:
             self._drop_directories(former)
 
-    def _ask(self) -> dict[tuple[bytes, ...], Listed]:
+    def _ask(self) -> Found:
         patience = Patience(self._origins.stop, attempts=ATTEMPTS)
         while True:
-            found: dict[tuple[bytes, ...], Listed] = {}
-            unfit = 0
+            found = Found()
             try:
                 for page in self._origin.client.list():
                     for listed in page:
-                        parts = split_key(listed.key)
-                        if parts is None:
-                            unfit += 1
-                        else:
-                            found[tuple(parts)] = listed
+                        found.add(listed)
                     if len(found) > OBJECTS_MAX:
                         raise OriginRefused(
                             f"{self._origin.url} has more than {OBJECTS_MAX} objects: give a longer prefix"
@@ -76,35 +83,37 @@ class Relisting:
                 patience.after(error)
                 continue
             break
-        # A key that others go on below is a directory here, as with the marks that browsers of buckets leave.
-        for path in list(found):
-            for depth in range(1, len(path)):
-                if found.pop(path[:depth], None) is not None:
-                    unfit += 1
-        if unfit:
-            log.info("%s: %d keys can't be files and aren't shown", self._origin.url, unfit)
+        found.settle()
+        if found.unfit:
+            log.info("%s: %d keys can't be files and aren't shown", self._origin.url, found.unfit)
+        if found.refused:
+            log.info("%s: %d paths are refused; the status names them", self._origin.url, len(found.refused))
         return found
 
     def _directory(self, parts: tuple[bytes, ...]) -> int | None:
         """The directory's id in the store, made if it is absent; None where a file is in the way."""
         if parts not in self._directories:
             parent = self._directory(parts[:-1])
-            self._directories[parts] = None if parent is None else self._made_with_room(parent, parts[-1])
+            access = self._found.directories.get(parts)
+            self._directories[parts] = None if parent is None else self._made_with_room(parent, parts[-1], access)
         return self._directories[parts]
 
-    def _made_with_room(self, parent: int, name: bytes) -> int | None:
-        return self._core.cache.with_room(lambda: self._made(parent, name))
+    def _made_with_room(self, parent: int, name: bytes, access: Access | None) -> int | None:
+        return self._core.cache.with_room(lambda: self._made(parent, name, access))
 
-    def _made(self, parent: int, name: bytes) -> int | None:
-        core = self._core
+    def _made(self, parent: int, name: bytes, access: Access | None) -> int | None:
+        core, origin = self._core, self._origin
         while True:
             with core.lock, core.store.lock:
                 oid = core.store.lookup(parent, name)
                 if oid is None:
-                    owner = core.store.attributes(self._origin.namespace)
-                    return core.store.mkdir(parent, name, 0o755, owner.uid, owner.gid)
+                    owner = core.store.attributes(origin.namespace)
+                    shown = Access(0o755, owner.uid, owner.gid) if access is None else origin.allowed(access)
+                    return core.store.mkdir(parent, name, *shown)
                 attributes = core.store.attributes(oid)
                 if attributes.kind is Kind.DIRECTORY:
+                    if access is not None:
+                        follow_directory(core, origin, attributes, access)
                     return oid
                 if core.store.get_xattr(oid, ETAG) is None:
                     return None  # written here, and not at the origin yet
@@ -120,11 +129,15 @@ class Relisting:
         with core.lock, core.store.lock:
             oid = core.store.lookup(parent, name)
             cached = None if oid is None else _cached_as(core, oid, listed.key)
-        same = former is not None and former.listed == listed
+            if cached is not None and oid is not None and listed.access is not None:
+                follow_file(core, origin, core.store.attributes(oid), listed.access)
+        same = former is not None and former.listed._replace(access=listed.access) == listed
+        if former is not None and same:
+            former.listed = listed
         if cached is not None and origin.revalidate is None:
             if former is not None and former.listed.etag == cached.etag and former.listed.size == cached.size:
                 return former
-            listed, same = cached, False
+            listed, same = cached._replace(access=listed.access), False
         if former is not None and same:
             return former
         is_cached = cached is not None and (cached.etag, cached.size) == (listed.etag, listed.size)
@@ -141,7 +154,7 @@ class Relisting:
                 continue
             for name, oid in entries:
                 with core.lock, core.store.lock:
-                    if core.store.lookup(here, name) != oid:
+                    if core.store.lookup(here, name) != oid or (here, name) in listing.refused:
                         continue
                     if core.store.attributes(oid).kind is Kind.DIRECTORY:
                         todo.append(oid)
@@ -157,7 +170,8 @@ class Relisting:
     def _drop_directories(self, former: RemoteListing) -> None:
         """Remove directories that the origin no longer has; those that hold something cached stay."""
         core, kept = self._core, set(self._directories.values())
-        gone = {remote.parent for remote in former.remotes.values()} - kept
+        gone = {remote.parent for remote in former.remotes.values()} | former.directories
+        gone -= kept
         for directory in gone:
             while directory not in kept and directory != self._origin.namespace:
                 with core.lock, core.store.lock:

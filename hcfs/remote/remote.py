@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from hcfs.filesystem.versions.version import Name
 from hcfs.origin import Listed
@@ -29,9 +30,22 @@ class Remote:
 class RemoteListing:
     """What an origin had at one moment, and what this device has changed there since."""
 
-    def __init__(self, remotes: Iterable[Remote], at: float) -> None:
-        """at: seconds of the core's clock when the origin was asked."""
+    def __init__(
+        self,
+        remotes: Iterable[Remote],
+        at: float,
+        *,
+        refused: Mapping[Name, str] = MappingProxyType({}),
+        directories: Collection[int] = (),
+        marked: Collection[int] = (),
+    ) -> None:
+        """at: seconds of the core's clock when the origin was asked. refused: names under which the origin has
+        something that can't be told or mustn't be shown, and why. directories: ids of those that it has; marked: of
+        those of them that a mark keeps there."""
         self.at = at
+        self.refused = dict(refused)
+        self.directories = frozenset(directories)
+        self.marked = frozenset(marked)
         self.remotes: dict[Name, Remote] = {}
         self._in_directory: dict[int, dict[bytes, None]] = {}
         for remote in remotes:
@@ -40,6 +54,7 @@ class RemoteListing:
     def set(self, name: Name, remote: Remote | None) -> None:
         """A name's content at the origin has changed by what this device did; None: it was removed."""
         parent, own = name
+        self.refused.pop(name, None)
         if remote is not None:
             self.remotes[name] = remote
             self._in_directory.setdefault(parent, {})[own] = None

@@ -16,7 +16,7 @@ from hcfs.filesystem.handles import Handles
 from hcfs.filesystem.lookup import check_name, verifies_at_open
 from hcfs.filesystem.opening import Opening
 from hcfs.filesystem.volume import Volume
-from hcfs.origin import OriginChanged
+from hcfs.origin import Access, OriginChanged
 from hcfs.remote.ingest import Ingest
 from hcfs.remote.namespace_origin import REMOTE_MODE, Origin
 from hcfs.remote.origins import Origins
@@ -73,15 +73,17 @@ class RemoteFiles:
         with self._store.lock:  # else it may be evicted between the two
             oid = self._store.lookup(parent, name)
             kind = None if oid is None else self._store.attributes(oid).kind
-        if kind is Kind.DIRECTORY:
+        refused = bool(origin.refused(parent, name))
+        if kind is Kind.DIRECTORY and not refused:
             return local()
-        known = origin.get(parent, name) is not None
+        known = refused or origin.get(parent, name) is not None
         if origin.must_list(self._volume.clock(), known=known, cached=oid is not None):
             return self.listed_first(origin, resolve)
         return resolve()
 
     def look_up_listed(self, origin: Origin, parent: int, name: bytes, local: Callable[[], Entry]) -> Entry:
         """The same of an origin that is listed."""
+        origin.require_certain(parent, name)
         remote = origin.get(parent, name)
         if remote is None:
             entry = local()
@@ -129,12 +131,13 @@ class RemoteFiles:
             owner = self._store.attributes(remote.namespace)
         origin, listed = self._origins.of(remote.namespace), remote.listed
         current = origin is not None and origin.is_current(remote)
+        access = Access(REMOTE_MODE, owner.uid, owner.gid) if origin is None else origin.shown(listed, owner)
         return Attributes(
             id=remote.ino,
             kind=Kind.FILE,
-            mode=S_IFREG | (REMOTE_MODE if origin is None else origin.file_mode),
-            uid=owner.uid,
-            gid=owner.gid,
+            mode=S_IFREG | access.mode,
+            uid=access.uid,
+            gid=access.gid,
             nlink=1 if current else 0,
             size=listed.size,
             blocks=0,

@@ -44,6 +44,9 @@ class RemoteLister:
         with self._volume.lock, self._volume.store.lock:
             found: list[Entry | None] = []
             for name, ino in batch:
+                if origin.refused(directory, name):
+                    found.append(None)
+                    continue
                 remote = origin.get(directory, name)
                 if remote is None or self._versions.get(ino) is not None or self._files.written_over(origin, remote):
                     found.append(self._listing.led_to_one(directory, name, ino))

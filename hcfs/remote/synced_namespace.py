@@ -219,6 +219,7 @@ class SyncedNamespace:
         if origin is not None and self._names.goes_out(parent, name):
             check_name(name)
             key_of(self._store, parent, name)
+            origin.require_certain(parent, name)
             if flags & os.O_EXCL and origin.get(parent, name) is not None:
                 raise CallError(errno.EEXIST)
         return self._local.create(parent, name, mode, flags, caller)
@@ -227,6 +228,9 @@ class SyncedNamespace:
         """The same."""
         check_name(name)
         key_of(self._store, parent, name)
+        origin = self._names.writable_origin(parent)
+        if origin is not None:
+            origin.require_certain(parent, name)
         return self._local.mkdir(parent, name, mode, caller)
 
     def symlink(self, parent: int, name: bytes, target: bytes, caller: Caller) -> NoReturn:
@@ -295,6 +299,8 @@ class SyncedNamespace:
             if unsynced is None and not self._names.goes_out(parent, name):
                 self._local.unlink(parent, name, caller)
                 return None
+            if unsynced is None:
+                origin.require_certain(parent, name)
             oid = self._store.lookup(parent, name)
             known = origin.get(parent, name) is not None or self._uploads.is_busy((parent, name))
             sent = (unsynced is None and oid is not None) or (unsynced is not None and unsynced.record.base != ABSENT)
@@ -337,12 +343,14 @@ class SyncedNamespace:
             raise CallError(errno.EIO, str(error)) from None
 
     def rmdir(self, parent: int, name: bytes) -> None:
-        """ENOTEMPTY also for what only the origin has."""
+        """ENOTEMPTY also for what only the origin has, EPERM for what a mark keeps there."""
         origin = self._names.writable_origin(parent)
         if origin is not None and origin.listing is not None:
             directory = self._store.lookup(parent, name)
             if directory is not None and origin.listing.names_in(directory):
                 raise CallError(errno.ENOTEMPTY)
+            if directory in origin.listing.marked:
+                raise CallError(errno.EPERM)
         self._local.rmdir(parent, name)
 
     # --- names that change -------------------------------------------------------------------------------------------
@@ -370,6 +378,7 @@ class SyncedNamespace:
             outgoing = self._names.goes_out(parent, name)
             if outgoing:
                 key_of(self._store, parent, name)
+                origin.require_certain(parent, name)
             if flags & NOREPLACE and outgoing and origin.get(parent, name) is not None:
                 raise CallError(errno.EEXIST)
             waits = origin.writes_through and outgoing and not version.writers and not version.failed

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 from hcfs.cache import ORIGIN
 from hcfs.filesystem.calls import CallError
-from hcfs.origin import OriginError, OriginUploader, Outgoing, can_be_key
-from hcfs.store import Pin, SealedPin, Staged, Store
+from hcfs.origin import Access, OriginError, OriginUploader, Outgoing, can_be_key
+from hcfs.store import ROOT_ID, Attributes, Pin, SealedPin, Staged, Store
 
 PIECE = 1 << 20
 """Bytes read, and verified, at once."""
@@ -36,6 +36,7 @@ def outgoing_object(
     uploader: OriginUploader, store: Store, pin: Pin, key: str, on_piece: Callable[[int], None]
 ) -> Outgoing:
     """A committed object, which the caller has pinned. on_piece: called with the bytes read so far; it may raise."""
+    names = store.names_of(pin.oid)
     return Outgoing(
         uploader,
         namespace=store.namespace_of(pin.oid),
@@ -43,13 +44,23 @@ def outgoing_object(
         size=pin.size,
         token=f"{store.superblock.uuid}:{pin.oid}.{pin.generation}",
         pieces=lambda: _pieces(store, pin, on_piece),
+        access=_access(store.attributes(pin.oid)),
+        directories=_directories(store, names[0][0]) if names else (),
     )
 
 
 def outgoing_version(
-    uploader: OriginUploader, store: Store, staged: Staged, number: int, key: str, on_piece: Callable[[int], None]
+    uploader: OriginUploader,
+    store: Store,
+    staged: Staged,
+    number: int,
+    key: str,
+    on_piece: Callable[[int], None],
+    *,
+    parent: int = 0,
 ) -> Outgoing:
-    """A sealed version that isn't published. number: of this sealing among the version's."""
+    """A sealed version that isn't published. number: of this sealing among the version's. parent: the directory of its
+    name; 0 where those of its key are told nothing of."""
     pin = SealedPin(staged.id, staged.size, staged.sealed_extents, staged.sealed_checksums, number)
     return Outgoing(
         uploader,
@@ -58,7 +69,22 @@ def outgoing_version(
         size=pin.size,
         token=f"{store.superblock.uuid}:{uuid.uuid4()}",
         pieces=lambda: _pieces(store, pin, on_piece),
+        access=_access(staged.attributes()),
+        directories=_directories(store, parent) if parent else (),
     )
+
+
+def _access(attributes: Attributes) -> Access:
+    return Access(attributes.mode & 0o777, attributes.uid, attributes.gid)
+
+
+def _directories(store: Store, directory: int) -> list[Access]:
+    """Of those between a namespace's and this one, the outermost first."""
+    namespace, found = store.namespace_of(directory), []
+    while directory not in (namespace, ROOT_ID):
+        found.append(_access(store.attributes(directory)))
+        directory = store.parent_of(directory)
+    return found[::-1]
 
 
 def _pieces(store: Store, pin: Pin, on_piece: Callable[[int], None]) -> Iterator[bytes]:

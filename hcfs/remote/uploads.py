@@ -14,7 +14,7 @@ from hcfs.cache import ANYTHING, DOUBT, ETAG, SYNC, SyncRecord
 from hcfs.errors import HcfsError
 from hcfs.filesystem.versions.version import Name
 from hcfs.filesystem.volume import Volume
-from hcfs.origin import Listed, OriginError, Patience, Uploaded
+from hcfs.origin import Access, Listed, OriginError, Outgoing, Patience, Uploaded
 from hcfs.remote.namespace_origin import Origin, OriginRegistry
 from hcfs.remote.unsynced_files import Unsynced, UnsyncedFiles
 from hcfs.remote.upload_source import key_of, outgoing_object
@@ -257,31 +257,34 @@ class Uploads(UnsyncedFiles):
                 patience.after(error)
             finally:
                 pin.release()
-        self._arrived(origin, unsynced, key, uploaded)
+        self._arrived(origin, unsynced, outgoing, uploaded)
 
-    def _arrived(self, origin: Origin, unsynced: Unsynced, key: str, uploaded: Uploaded) -> None:
+    def _arrived(self, origin: Origin, unsynced: Unsynced, outgoing: Outgoing, uploaded: Uploaded) -> None:
         """The origin has it: if it is still what its name leads to, it is clean from now on. One transaction."""
-        core, store = self._core, self._core.store
+        core, store, key = self._core, self._core.store, outgoing.key
+        access = None if origin.uploader is None or origin.uploader.conditional else outgoing.access
         origin.counts.uploads += 1
         origin.counts.uploaded_bytes += uploaded.size
 
         def mark() -> None:
             with core.lock, store.lock:
                 if not self._is_current(unsynced):
-                    self._note_base(origin, unsynced, key, uploaded)
+                    self._note_base(origin, unsynced, key, uploaded, access)
                     return
                 store.replace_xattrs(unsynced.oid, {ETAG: uploaded.etag.encode(), SYNC: None})
-                mtime_ns = store.attributes(unsynced.oid).mtime_ns
-                listed = Listed(key, uploaded.size, mtime_ns, uploaded.etag)
+                attributes = store.attributes(unsynced.oid)
+                listed = Listed(key, uploaded.size, attributes.mtime_ns, uploaded.etag, access)
                 remote = self._origins.new_remote(origin, *unsynced.name, listed, unsynced.oid)
                 self._origins.changed(origin, unsynced.name, remote)
                 self.forget(unsynced.name)
 
         core.cache.with_room(mark)
 
-    def _note_base(self, origin: Origin, unsynced: Unsynced, key: str, uploaded: Uploaded) -> None:
+    def _note_base(
+        self, origin: Origin, unsynced: Unsynced, key: str, uploaded: Uploaded, access: Access | None
+    ) -> None:
         """The origin has what was replaced here meanwhile: the successor is to replace just that there."""
-        listed = Listed(key, uploaded.size, time.time_ns(), uploaded.etag)
+        listed = Listed(key, uploaded.size, time.time_ns(), uploaded.etag, access)
         with suppress(HcfsError):  # its directory is gone
             self._origins.changed(origin, unsynced.name, self._origins.new_remote(origin, *unsynced.name, listed, None))
         successor = self._by_name.get(unsynced.name)

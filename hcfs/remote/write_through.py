@@ -109,7 +109,13 @@ class WriteThrough:
             changes, base = version.changes, self._names.base_of(origin, version, parent, name)
             key = key_of(store, parent, name)
             outgoing = outgoing_version(
-                origin.uploader, store, version.staged, changes, key, lambda _: self._require_unchanged(version)
+                origin.uploader,
+                store,
+                version.staged,
+                changes,
+                key,
+                lambda _: self._require_unchanged(version),
+                parent=parent,
             )
         with uploads.doubted((parent, name)):
             uploaded = self._put(origin, origin.uploader, outgoing, None if base == ANYTHING else base)
@@ -124,7 +130,9 @@ class WriteThrough:
                 store.unlink(parent, name)
                 uploads.forget((parent, name))
                 self._volume.kernel.forget_name(parent, name)
-            listed = Listed(key, uploaded.size, version.staged.attributes().mtime_ns, uploaded.etag)
+            attributes = version.staged.attributes()
+            access = origin.uploaded_access(attributes)
+            listed = Listed(key, uploaded.size, attributes.mtime_ns, uploaded.etag, access)
             origins.changed(origin, (parent, name), origins.new_remote(origin, parent, name, listed, None))
         if older:
             store.commit()  # nor after a crash

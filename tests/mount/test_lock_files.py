@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from harness.mounts import Mount
 from mount.actors import Actor, errno_of, eventually, load
 
 EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
@@ -128,3 +130,66 @@ def test_locks_on_other_names(kv: Path) -> None:
             assert errno_of(two.flock, second, EXCLUSIVE) == "EAGAIN"
             one.close(first)
             two.flock(second, EXCLUSIVE)
+
+
+@pytest.mark.parametrize("plane", ["on", "off"])
+def test_what_was_written_is_durable_after_the_close(make_mount: Callable[..., Mount], plane: str) -> None:
+    """Of the first writer and of later ones, by whichever handle, with the file's name; though the daemon is killed
+    directly afterwards, and commits nothing by itself."""
+    mount = make_mount(size="64M", options=f"commit_interval=3600,data_plane={plane}")
+    kv = mount.ns()
+    with Actor() as one, Actor() as two:
+
+        def killed(content: bytes) -> None:
+            mount.kill()
+            mount.mount()
+            assert load(kv / "m.lock") == content
+
+        fd = one.open(kv / "m.lock", os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        one.write(fd, b"pid 1\n")
+        one.close(fd)
+        killed(b"pid 1\n")
+        fd = one.open(kv / "m.lock", os.O_WRONLY | os.O_TRUNC)
+        other = two.open(kv / "m.lock", os.O_RDWR)
+        one.write(fd, b"2")
+        two.pwrite(other, b"3", 1)
+        two.close(other)
+        killed(b"23")
+        assert errno_of(one.close, fd) == "ENOTCONN"  # its mount is gone
+        fd = one.open(kv / "m.lock", os.O_WRONLY)
+        one.write(fd, b"before")
+        one.fsync(fd)
+        killed(b"before")
+        fd = one.open(kv / "m.lock", os.O_WRONLY | os.O_TRUNC)
+        one.close(fd)
+        killed(b"")
+        one.kill()
+        two.kill()
+
+
+def test_closes_that_commit(make_mount: Callable[..., Mount]) -> None:
+    """One a writer; locking alone, reading, and an unlinked file's closes cost none."""
+    mount = make_mount(size="64M", options="commit_interval=3600")
+    kv = mount.ns()
+
+    def commits() -> int:
+        return int(mount.status()["counters"]["group_commits"])
+
+    with Actor() as one:
+        before = commits()
+        for _ in range(5):
+            fd = one.open(kv / "empty.lock", os.O_RDWR | os.O_CREAT)
+            one.flock(fd, EXCLUSIVE)
+            one.close(fd)
+            one.unlink(kv / "empty.lock")
+        assert commits() == before
+        for number in range(5):
+            fd = one.open(kv / "pid.lock", os.O_RDWR | os.O_CREAT)
+            one.pwrite(fd, b"%d" % number, 0)
+            one.close(fd)
+        assert commits() == before + 5
+        fd = one.open(kv / "pid.lock", os.O_RDWR)
+        one.unlink(kv / "pid.lock")
+        one.pwrite(fd, b"6", 0)
+        one.close(fd)
+        assert commits() == before + 5

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from harness.cli import hcfs
 from harness.mounts import Mount
 from mount.actors import Actor, errno_of, eventually, load, load_direct, pattern, put
@@ -128,8 +129,8 @@ def test_left_and_taken_up(make_mount: Callable[..., Mount]) -> None:
     process = begin(mount, "--rate", "4M")
     eventually(lambda: checked(mount) > first["checked_bytes"] + 2 * MIB, "gone on")
     mount.umount()
-    assert process.wait(30) == 1
-    assert process.communicate()[1].startswith("hcfs: ")
+    assert process.wait(30) == 3
+    assert process.communicate()[1].startswith("hcfs: the scrub ")
     mount.mount()
     second = mount.status()["scrub"]
     assert second["state"] == "stopped"
@@ -181,6 +182,53 @@ def test_the_daemon_ends_a_pass_at_once(make_mount: Callable[..., Mount]) -> Non
     assert time.monotonic() - begun < 20
     mount.mount()
     assert mount.status()["scrub"]["state"] == "stopped"
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_a_pass_that_others_stop_is_no_clean_one(make_mount: Callable[..., Mount], words: tuple[str, ...]) -> None:
+    """By another command, by the end of the daemon, by its death: 3, and a sentence; whoever began it and whoever
+    watches. The daemon that comes next knows of a whole pass, which isn't taken for this one."""
+    mount = make_mount(size="64M")
+    for number in range(6):
+        put(mount.ns() / f"{number}", pattern(number, 2 * MIB))
+    scrub(mount, "--rate", "1T")
+
+    def unfinished(stop: Callable[[], object]) -> list[str]:
+        """The state in the last line of each, where they print JSON."""
+        processes = []
+        for rate in (MIB, MIB + 1):
+            processes.append(begin(mount, "--rate", str(rate), *words))
+            eventually(lambda rate=rate: mount.status()["scrub"]["rate_bytes"] == rate, "begun")
+        stop()
+        states = []
+        for process in processes:
+            said, complaint = process.communicate(timeout=60)
+            assert process.returncode == 3, complaint
+            (line,) = complaint.splitlines()
+            assert line.startswith("hcfs: the scrub ")
+            if words:
+                states.append(json.loads(said.splitlines()[-1])["state"])
+        return states
+
+    def by_command() -> None:
+        with open(mount.dir / ".hcfs" / "control", "r+b", buffering=0) as control:
+            control.write(b'{"command": "scrub", "action": "stop"}')
+
+    assert set(unfinished(by_command)) <= {"stopped"}
+    assert set(unfinished(lambda: mount.kill(signal.SIGTERM))) <= {"lost"}
+    mount.mount()
+    scrub(mount, "--rate", "1T")
+
+    def by_death() -> None:
+        mount.kill()
+        mount.mount()
+
+    assert set(unfinished(by_death)) <= {"lost", "stopped", "running"}
+    begun = begin(mount, "--rate", "1M", "--json")
+    eventually(lambda: mount.status()["scrub"]["state"] == "running" and checked(mount) >= MIB, "begun")
+    begun.send_signal(signal.SIGINT)
+    said, _ = begun.communicate(timeout=60)
+    assert (begun.returncode, json.loads(said.splitlines()[-1])["state"]) == (130, "stopped")
 
 
 def test_wrong_words(shared_mount: Mount, tmp_path: Path) -> None:

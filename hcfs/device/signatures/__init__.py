@@ -7,10 +7,11 @@ libblkid's (util-linux 2.41).
 
 from __future__ import annotations
 
+from hcfs.device.signatures.contents import contents
 from hcfs.device.signatures.magics import HCFS_MAGIC
 from hcfs.device.signatures.medium import Medium
 from hcfs.device.signatures.probe import probe, scan
 from hcfs.device.signatures.signature import Signature
 from hcfs.device.signatures.wipe import wipe
 
-__all__ = ["HCFS_MAGIC", "Medium", "Signature", "probe", "scan", "wipe"]
+__all__ = ["HCFS_MAGIC", "Medium", "Signature", "contents", "probe", "scan", "wipe"]
