@@ -37,8 +37,8 @@ def size_in_bytes(text: str) -> int:
     return int(text if unit == 1 else text[:-1]) * unit
 
 
-def run(*words: object, feed: str | None = None) -> str:
-    """A command's output. BenchError with what it said when it fails.
+def run(*words: object, feed: str | None = None, temporary: Path | None = None) -> str:
+    """A command's output. BenchError with what it said when it fails. temporary: where its temporary files go.
 
     It has a session of its own: a Ctrl-C ends what takes things down here, and not half of what is being set up."""
     command = [str(word) for word in words]
@@ -49,7 +49,7 @@ def run(*words: object, feed: str | None = None) -> str:
             capture_output=True,
             text=True,
             input=feed,
-            env=environment(),
+            env=environment() | ({"TMPDIR": str(temporary)} if temporary else {}),
             start_new_session=True,
             timeout=PATIENCE_S,
         )

@@ -187,9 +187,13 @@ def take_down(place: Path, *, remove: bool) -> bool:
 
 def mounts_in(place: Path) -> list[str]:
     """Where something is mounted at or beneath a directory, in the order of mounting."""
-    lines = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
-    points = (re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), line.split()[4]) for line in lines)
+    lines = Path("/proc/self/mountinfo").read_bytes().split(b"\n")  # names may hold what else ends a line for str
+    points = [os.fsdecode(_unescaped(line.split(b" ")[4])) for line in lines if line]
     return [point for point in points if _is_in(point, place)]
+
+
+def _unescaped(word: bytes) -> bytes:
+    return re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), word)
 
 
 def loops_in(place: Path) -> list[str]:
@@ -197,7 +201,7 @@ def loops_in(place: Path) -> list[str]:
     found = []
     for entry in Path("/sys/block").glob("loop*"):
         with suppress(OSError):
-            if _is_in((entry / "loop/backing_file").read_text().rstrip("\n"), place):
+            if _is_in(os.fsdecode((entry / "loop/backing_file").read_bytes()).removesuffix("\n"), place):
                 found.append(f"/dev/{entry.name}")
     return found
 
