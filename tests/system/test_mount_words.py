@@ -18,7 +18,7 @@ from harness.mounts import Mount
 from hcfs.cli import run
 from hcfs.mount.words import REFUSED
 
-# "FILESYSTEM-INDEPENDENT MOUNT OPTIONS" of mount(8). A mount of FUSE has nodev and nosuid unless it is asked for others.
+# "FILESYSTEM-INDEPENDENT MOUNT OPTIONS" of mount(8). A mount of FUSE has nodev and nosuid unless others are asked for.
 TAKEN = {
     "": "rw,nodev,nosuid",
     "defaults,relatime": "rw,nodev,nosuid",
