@@ -17,6 +17,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
 from harness import ended
 from harness.places import Place
 from torture_rounds import ENDS, Round, prepare
