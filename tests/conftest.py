@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,8 +12,39 @@ import pytest
 from harness.cli import hcfs
 from harness.images import LoopDevice, create_image
 from harness.mounts import Mount
+from harness.places import Place, begin
 
 _names = itertools.count()
+_place = pytest.StashKey[Place]()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Whatever this process makes is in its temporary directory or beside it in memory: taken down also when Ctrl-C or
+    a kill ends it, as is what an earlier run has left."""
+    begin()
+    # There is no public way to it outside of a test; xdist takes this one too.
+    base = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    session.config.stash[_place] = Place(base)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """The files of a run that came to its end are for whoever looks at a failure; pytest removes those of old runs."""
+    try:
+        result = yield
+    except Exception:  # as with -x; an interruption is none
+        session.config.stash[_place].keep()
+        raise
+    session.config.stash[_place].keep()
+    return result
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """After the fixtures of the session."""
+    place = session.config.stash.get(_place, None)
+    if place is not None:
+        place.close()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -173,7 +173,7 @@ def test_an_interrupted_benchmark_cleans_up(
             time.sleep(0.01)
         tool.send_signal(number)
         _, complaint = tool.communicate(timeout=60)
-    assert tool.returncode == 1
+    assert tool.returncode == 128 + number
     assert complaint.splitlines()[-1] == f"tools/bench was ended by {number.name}"
 
 

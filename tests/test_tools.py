@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -60,7 +61,7 @@ def test_an_interrupted_demo_cleans_up(tmp_path: Path, number: signal.Signals) -
                 demo.send_signal(number)
                 break
         _, complaint = demo.communicate(timeout=60)
-    assert demo.returncode == 130
+    assert demo.returncode == 128 + number
     assert "Traceback" not in complaint
     assert left_behind(tmp_path) == []
 
@@ -70,3 +71,44 @@ def test_the_set_up_refuses_what_it_does_not_know(words: list[str]) -> None:
     done = subprocess.run([TOOLS / "setup", *words], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert words[-1] in done.stderr
+
+
+PYTHON = """#!/bin/sh
+echo "$@" >> "$(dirname "$0")/../../asked"
+"""
+
+
+def asked_of_pip(directory: Path, *words: str) -> set[str]:
+    """The extras that one run of the set-up has pip install, `hcfs` among them when it is asked at all."""
+    asked = directory / "asked"
+    asked.unlink(missing_ok=True)
+    subprocess.run([directory / "tools" / "setup", *words], check=True, capture_output=True, timeout=60)
+    if not asked.exists():
+        return set()
+    (line,) = asked.read_text().splitlines()
+    return {"hcfs", *line.partition("[")[2].rstrip("]").split(",")} - {""}
+
+
+def test_the_set_up_adds_what_is_missing_in_any_order(tmp_path: Path) -> None:
+    """In a checkout whose interpreter only writes down what it is asked: nothing twice, and nothing that is there is
+    left out when something is added."""
+    (tmp_path / "tools").mkdir()
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    shutil.copy(TOOLS / "setup", tmp_path / "tools")
+    shutil.copy(TOOLS.parent / "pyproject.toml", tmp_path)
+    for name in ("python", "pip"):
+        (tmp_path / ".venv" / "bin" / name).write_text(PYTHON)
+        (tmp_path / ".venv" / "bin" / name).chmod(0o755)
+    users = {"hcfs", "weights", "origins"}
+    lmcache = {"lmcache", "weights-bench"}
+    assert asked_of_pip(tmp_path, "--minimal") == {"hcfs"}
+    assert asked_of_pip(tmp_path, "--minimal") == set()
+    assert asked_of_pip(tmp_path, "--with-lmcache", "--minimal") == {"hcfs"} | lmcache
+    assert asked_of_pip(tmp_path) == users | lmcache
+    assert asked_of_pip(tmp_path, "--minimal") == set()
+    assert asked_of_pip(tmp_path, "--with-tests", "--with-lmcache") == users | lmcache | {"dev"}
+    for words in ([], ["--minimal"], ["--with-lmcache"], ["--with-tests"]):
+        assert asked_of_pip(tmp_path, *words) == set()
+    with (tmp_path / "pyproject.toml").open("a") as project:
+        project.write("# another one\n")
+    assert asked_of_pip(tmp_path) == users

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
 from bench_daemon import Daemon
 from bench_error import BenchError
 from bench_levers import Lever
+from harness.places import Place
 
 ROOT = Path(__file__).resolve().parent.parent
 HCFS = [sys.executable, "-m", "hcfs"]
@@ -36,8 +37,8 @@ def size_in_bytes(text: str) -> int:
     return int(text if unit == 1 else text[:-1]) * unit
 
 
-def run(*words: object, feed: str | None = None) -> str:
-    """A command's output. BenchError with what it said when it fails.
+def run(*words: object, feed: str | None = None, temporary: Path | None = None) -> str:
+    """A command's output. BenchError with what it said when it fails. temporary: where its temporary files go.
 
     It has a session of its own: a Ctrl-C ends what takes things down here, and not half of what is being set up."""
     command = [str(word) for word in words]
@@ -48,7 +49,7 @@ def run(*words: object, feed: str | None = None) -> str:
             capture_output=True,
             text=True,
             input=feed,
-            env=environment(),
+            env=environment() | ({"TMPDIR": str(temporary)} if temporary else {}),
             start_new_session=True,
             timeout=PATIENCE_S,
         )
@@ -59,21 +60,6 @@ def run(*words: object, feed: str | None = None) -> str:
     if done.returncode:
         raise BenchError(f"{shown} ended with {done.returncode}: {(done.stderr or done.stdout)[-2000:]}")
     return done.stdout
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Signals that would end the program come after the block: what is half made can't be taken down."""
-    waiting: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, lambda number, _: waiting.append(number)) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for number in waiting[:1]:
-            signal.raise_signal(number)
 
 
 def environment() -> dict[str, str]:
@@ -92,23 +78,22 @@ class Mounted:
 
 
 class Backing:
-    """A loop device and a scratch directory. Nothing is left of them when the stack closes."""
+    """A loop device and a scratch directory, both in places of this process: nothing is left of them when the stack
+    closes, nor when the program ends otherwise."""
 
     def __init__(self, stack: ExitStack, *, memory: bool, size: int, parent: Path | None = None) -> None:
         """memory: whether the device's file lies in memory or on the disk under `parent` (or the temporary directory).
         size: bytes."""
-        prefix = f"hcfs-bench-{os.getpid()}-"
-        self.scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix)))
-        place = Path("/dev/shm") if memory else parent or self.scratch
-        holder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix, dir=place)))
+        self.scratch = stack.enter_context(Place.make("hcfs-bench-"))
+        within = Path("/dev/shm") if memory else parent or self.scratch
+        holder = stack.enter_context(Place.make("hcfs-bench-", within))
         self.memory = memory
         self.size = size
         self.image = holder / "image"
         # Written once: the first touch of each page, or block of the filesystem below, costs more than later ones.
         run("dd", "if=/dev/zero", f"of={self.image}", "bs=1M", f"count={size >> 20}", "conv=fsync", "status=none")
-        with uninterrupted():
-            self.device = run("losetup", "--direct-io=on", "-f", "--show", self.image).strip()
-            stack.callback(run, "losetup", "-d", self.device)
+        self.device = run("losetup", "--direct-io=on", "-f", "--show", self.image).strip()
+        stack.callback(run, "losetup", "-d", self.device)
 
     def settle(self) -> None:
         """Bring what other candidates left to the device, so that the next one doesn't pay for it."""
@@ -126,8 +111,7 @@ class Backing:
             later = "nodiscard,lazy_itable_init=0,lazy_journal_init=0"
             run("mkfs.ext4", "-q", "-F", "-E", later, self.device)
         try:
-            with uninterrupted():
-                run("mount", self.device, directory)
+            run("mount", self.device, directory)
             (directory / "kv").mkdir(exist_ok=True)
             yield Mounted(directory / "kv")
         finally:
@@ -142,7 +126,7 @@ class Backing:
             self.settle()
             self.format()
         try:
-            with uninterrupted(), lever.mounting() if lever else nullcontext():
+            with lever.mounting() if lever else nullcontext():
                 self.mount(directory, options)
             if lever:
                 lever.mounted(directory)

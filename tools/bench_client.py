@@ -18,7 +18,8 @@ class Client:
 
     def __init__(self, scratch: Path) -> None:
         self._program = scratch / "bench_client"
-        run("gcc", "-O2", "-pthread", "-o", self._program, SOURCE)
+        # What it writes on the way goes where everything goes that is to be removed.
+        run("gcc", "-O2", "-pthread", "-o", self._program, SOURCE, temporary=scratch)
 
     def __call__(self, mode: str, *, names: Iterable[str] | None = None, **words: Any) -> dict[str, Any]:
         """What the mode prints. Blocks. BenchError when a call failed or bytes were wrong."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import bench_session
-from bench_backing import environment, is_mounted, uninterrupted, unmount
+from bench_backing import environment, is_mounted, unmount
 from bench_client import object_path
 from bench_daemon import Daemon
 from bench_error import BenchError
@@ -99,8 +99,7 @@ def empty_handler(session: Session, names: int) -> Mapping[str, float]:
 @contextmanager
 def empty_mount(directory: Path) -> Iterator[None]:
     command = [sys.executable, str(Path(__file__).with_name("bench_empty.py")), str(directory)]
-    with uninterrupted():
-        server = subprocess.Popen(command, env=environment(), start_new_session=True)
+    server = subprocess.Popen(command, env=environment(), start_new_session=True)
     try:
         deadline = time.monotonic() + PATIENCE_S
         while not is_mounted(directory):

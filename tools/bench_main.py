@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import signal
 import sys
-from types import FrameType
-from typing import NoReturn
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from bench_error import BenchError
+from harness import ended
 
 COMMANDS = {
     "l2": "LMCache's `lmcache bench l2`: the device's limit, ext4, raw_block, hcfs",
@@ -50,17 +51,8 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
-def end(number: int, _: FrameType | None) -> NoReturn:
-    """Once: what takes everything down isn't to be interrupted in its turn."""
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)
-    raise SystemExit(f"tools/bench was ended by {signal.Signals(number).name}")
-
-
 def main() -> None:
     args = parser().parse_args(words())
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, end)
     module = importlib.import_module(f"bench_{args.command}")
     try:
         result = module.run(args)
@@ -70,4 +62,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    ended.run("tools/bench", main)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import bench_session
-from bench_backing import is_mounted, uninterrupted, unmount_hcfs
+from bench_backing import is_mounted, unmount_hcfs
 from bench_error import BenchError
 from bench_rounds import Case
 from bench_session import Session, text
@@ -80,8 +80,7 @@ def after_kill(session: Session, name: str) -> float:
             os.kill(mounted.daemon.pid, signal.SIGKILL)
             wait_for_end(mounted.daemon.pid)
             start = time.perf_counter()
-            with uninterrupted():
-                session.backing.mount(directory, options)
+            session.backing.mount(directory, options)
             return time.perf_counter() - start
     finally:
         if is_mounted(directory):

@@ -15,7 +15,6 @@ import random
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,12 +25,14 @@ from pathlib import Path
 TOOLS = Path(__file__).resolve().parent
 sys.path[:0] = [str(TOOLS.parent), str(TOOLS.parent / "tests")]
 
+from harness import ended  # noqa: E402
 from harness.many import OBJECT_BYTES, fill, format_image, names  # noqa: E402  # found by the line above
+from harness.places import Place  # noqa: E402
 from scale_holds import holds  # noqa: E402
 from scale_picture import picture  # noqa: E402
 
 HCFS = [sys.executable, "-m", "hcfs"]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:2])}
+os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])  # of the commands that are started
 STARTING_LIMIT = 60.0
 CHECKPOINT_LIMIT = 300.0
 FILLER = bytes(60 << 10)
@@ -96,14 +97,14 @@ class Daemon:
         log = self.dir.with_name("log")
         words = [*HCFS, "mount", self._device, str(self.dir), "--log", str(log), "-o", "commit_interval=1s"]
         self.starting = True
-        subprocess.run(words, check=True, env=ENVIRONMENT)
+        subprocess.run(words, check=True)
         self.starting = False
         took = time.perf_counter() - begin
         self.pid = int(self.status()["pid"])  # type: ignore[call-overload]
         return took
 
     def umount(self) -> None:
-        subprocess.run([*HCFS, "umount", str(self.dir)], check=True, env=ENVIRONMENT)
+        subprocess.run([*HCFS, "umount", str(self.dir)], check=True)
 
     def status(self) -> dict[str, object]:
         return dict(json.loads((self.dir / ".hcfs/status.json").read_bytes()))
@@ -153,7 +154,7 @@ class Probe:
 
     def __init__(self, daemon: Daemon, skip: int) -> None:
         words = [sys.executable, TOOLS / "scale_probe.py", daemon.dir / "kv", daemon.dir / "kv" / "probe", str(skip)]
-        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT)
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         self._process.stdout.readline()
 
@@ -340,10 +341,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows = read(args.from_json)
     else:
         rows = []
-        with tempfile.TemporaryDirectory(prefix="hcfs-scale-", dir=args.scratch) as scratch:
-            empty = empty_daemon(Path(scratch))
+        with Place.make("hcfs-scale-", args.scratch) as scratch:
+            empty = empty_daemon(scratch)
             for size in (int(word) for word in args.sizes.split(",")):
-                rows.append(measure(size, Path(scratch), args, empty))
+                rows.append(measure(size, scratch, args, empty))
                 print(table(rows[-1:]), flush=True)
                 if args.json is not None:
                     write(args.json, rows)
@@ -368,4 +369,4 @@ def read(path: Path) -> list[Row]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended.run("tools/bench scale", main)

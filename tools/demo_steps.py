@@ -9,12 +9,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
 from demo_clients import Adapter, SystemCalls
+from harness import ended
+from harness.places import Place
 
 HCFS = str(Path(sys.executable).with_name("hcfs"))
 MIB = 1 << 20
@@ -156,12 +159,11 @@ def unmount(mountpoint: Path) -> None:
 
 def main() -> int:
     """Run the demo; 0 when everything was as promised."""
-    directory = Path(tempfile.mkdtemp(prefix="hcfs-demo-"))
+    place = Place.make("hcfs-demo-")
+    directory = place.path
     try:
         with ExitStack() as cleanup:
             demo(directory, cleanup)
-    except KeyboardInterrupt:
-        return 130
     except (subprocess.CalledProcessError, AssertionError, OSError, RuntimeError) as error:
         log = directory / "daemon.log"
         print(f"\ntools/demo failed: {type(error).__name__}: {error}", file=sys.stderr)
@@ -169,11 +171,10 @@ def main() -> int:
             print("The daemon's log ends with:", *log.read_text().splitlines()[-20:], sep="\n  ", file=sys.stderr)
         return 1
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        place.close()
     say("Everything was as promised, and nothing is left behind")
     return 0
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(main())
+    ended.run("tools/demo", main)

@@ -11,10 +11,7 @@ import json
 import os
 import random
 import secrets
-import shutil
-import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -22,9 +19,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from exerciser_file import OPERATIONS, Difference, File
+from harness import ended
 from harness.cli import hcfs
 from harness.images import create_image
 from harness.mounts import Mount
+from harness.places import Place
 from mount.actors import Actor, digest
 
 
@@ -148,9 +147,9 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
 def main(words: list[str] | None = None) -> int:
     """Run it and report."""
     options = parse(words)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # Nothing stays mounted.
     again = f"tools/exerciser --seed {options.seed} --operations {options.operations}"
-    directory = Path(tempfile.mkdtemp(prefix="hcfs-exerciser-"))
+    place = Place.make("hcfs-exerciser-")
+    directory = place.path
     print(f"seed {options.seed}, in {directory}; again: {again}", flush=True)
     began, finding = time.time(), ""
     exerciser = Exerciser(directory, options.seed)
@@ -175,11 +174,12 @@ def main(words: list[str] | None = None) -> int:
         options.summary.write_text(json.dumps(summary, indent=2) + "\n")
     print(json.dumps(summary, indent=2))
     if finding:
+        place.keep()
         print(f"FOUND: {finding}\nkept: {directory}\nagain: {again}", file=sys.stderr)
         return 1
-    shutil.rmtree(directory)
+    place.close()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended.run("tools/exerciser", main)

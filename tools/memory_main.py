@@ -14,7 +14,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -24,9 +23,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+from harness import ended
 from harness.cli import hcfs
 from harness.images import create_image, parse_size
 from harness.mounts import Mount
+from harness.places import Place
 
 MIB = 1 << 20
 PROCESSES = 4
@@ -70,6 +71,7 @@ def control_group(limit: int | None) -> Iterator[Path | None]:
     group = (GROUPS if first else GROUPS_2) / f"hcfs-memory-{os.getpid()}"
     if not first and not (GROUPS_2 / "cgroup.controllers").exists():
         raise SystemExit("there are no control groups for memory here")
+    place = Place(group)
     group.mkdir()
     try:
         (group / ("memory.limit_in_bytes" if first else "memory.max")).write_text(str(limit))
@@ -79,6 +81,7 @@ def control_group(limit: int | None) -> Iterator[Path | None]:
         while True:
             try:
                 group.rmdir()
+                place.close()
                 break
             except OSError:
                 if time.monotonic() > deadline:
@@ -231,11 +234,11 @@ def opens(options: argparse.Namespace, directory: Path) -> bool:
 def main() -> int:
     """Run one of them."""
     options = parse()
-    with tempfile.TemporaryDirectory(prefix="hcfs-memory-", dir=options.directory) as directory:
-        right = {"load": load, "opens": opens}[options.command](options, Path(directory))
+    with Place.make("hcfs-memory-", options.directory) as directory:
+        right = {"load": load, "opens": opens}[options.command](options, directory)
     print("kept" if right else "NOT kept")
     return 0 if right else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended.run("tools/memory", main)

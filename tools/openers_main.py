@@ -10,15 +10,16 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from harness.cli import hcfs  # noqa: E402  # found through the line above
+from harness import ended  # noqa: E402  # found through the line above
+from harness.cli import hcfs  # noqa: E402
 from harness.mounts import Mount  # noqa: E402
 from harness.origin_server import Fault  # noqa: E402
+from harness.places import Place  # noqa: E402
 from harness.s3 import S3  # noqa: E402
 from origin.clients import Together, evict_all, namespace  # noqa: E402
 from origin.readers import WAYS  # noqa: E402
@@ -41,8 +42,8 @@ def main() -> int:
     server = S3()
     try:
         os.environ.update(server.environment())
-        with tempfile.TemporaryDirectory() as place:
-            return _runs(Path(place), server, options)
+        with Place.make("hcfs-openers-") as place:
+            return _runs(place, server, options)
     finally:
         server.close()
         for process in load:
@@ -116,4 +117,4 @@ class _Reader:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    ended.run("tools/openers", main)

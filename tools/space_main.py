@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import argparse
 import secrets
-import signal
 import sys
-import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -18,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import space_cycles
 import space_fragmentation
 import space_operations
+from harness import ended
+from harness.places import Place
 from space_looks import Finding
 
 CAMPAIGNS = {
@@ -45,11 +45,10 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     """Run one campaign."""
     options = parse()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     print(f"seed {options.seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="hcfs-space-", dir=options.directory) as directory:
+    with Place.make("hcfs-space-", options.directory) as directory:
         try:
-            CAMPAIGNS[options.campaign][0].run(options, Path(directory))
+            CAMPAIGNS[options.campaign][0].run(options, directory)
         except Finding as finding:
             print(f"FINDING: {finding}\nrepeat with: tools/space {options.campaign} --seed {options.seed}", flush=True)
             return 1
@@ -58,4 +57,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended.run("tools/space", main)

@@ -8,7 +8,6 @@ import json
 import os
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +15,11 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from harness.cli import hcfs  # noqa: E402  # found through the line above
+from harness import ended  # noqa: E402  # found through the line above
+from harness.cli import hcfs  # noqa: E402
 from harness.mounts import Mount  # noqa: E402
 from harness.origin_server import Fault  # noqa: E402
+from harness.places import Place  # noqa: E402
 from harness.s3 import S3  # noqa: E402
 from harness.weights import noise, safetensors  # noqa: E402
 from origin.clients import evict_all, namespace  # noqa: E402
@@ -43,8 +44,8 @@ def main() -> int:
     server = S3()
     try:
         os.environ.update(server.environment())
-        with tempfile.TemporaryDirectory() as place:
-            _measure(Path(place), server, model, options)
+        with Place.make("hcfs-streaming-") as place:
+            _measure(place, server, model, options)
     finally:
         server.close()
     return 0
@@ -112,4 +113,4 @@ READS: dict[str, Callable[[Path, bytes], Times]] = {"bytes": _bytes, "tensors": 
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    ended.run("tools/streaming", main)

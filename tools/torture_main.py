@@ -12,13 +12,15 @@ import random
 import secrets
 import shlex
 import shutil
-import signal
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from harness import ended
+from harness.places import Place
 from torture_rounds import ENDS, Round, prepare
 from torture_store import TREES, StoreUnderTest
 from torture_verify import Finding
@@ -100,13 +102,13 @@ def drain(store: StoreUnderTest) -> None:
 def main(words: list[str] | None = None) -> int:
     """Run it and report."""
     options = parse(words)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # Nothing stays mounted.
     again = f"tools/torture --seed {options.seed} --seconds {options.seconds:g} --writers {options.writers}"
     again += f" --readers {options.readers}"
     again += "".join(
         f" --{name} {shlex.quote(value)}" for name in ("store", "end") if (value := getattr(options, name)) is not None
     )
-    directory = options.directory or Path(tempfile.mkdtemp(prefix="hcfs-torture-"))
+    own = None if options.directory else Place.make("hcfs-torture-")
+    directory = own.path if own else options.directory
     directory.mkdir(exist_ok=True)
     print(f"seed {options.seed}, {options.seconds:g} s, in {directory}; again: {again}", flush=True)
     counts: Counter[str] = Counter()
@@ -127,12 +129,14 @@ def main(words: list[str] | None = None) -> int:
         options.summary.write_text(json.dumps(summary, indent=2) + "\n")
     print(json.dumps(summary, indent=2))
     if finding:
+        if own:
+            own.keep()
         print(f"FOUND: {finding}\nkept: {directory}\nagain: {again}", file=sys.stderr)
         return 1
-    if options.directory is None:
-        shutil.rmtree(directory)
+    if own:
+        own.close()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended.run("tools/torture", main)

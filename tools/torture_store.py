@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from harness.cli import hcfs
 from harness.images import create_image
 from harness.mounts import Mount
+from harness.places import Place
 from torture_journal import Tree
 from torture_verify import Finding
 
@@ -32,7 +33,9 @@ class StoreUnderTest:
         self.granule = chance.choice(["64K", "256K", "1M"])
         hcfs("mkfs", self.image, "--granule", self.granule)
         allowed = ["is read-only: mounted read-only$"]
-        self.mount = Mount(self.image, directory / f"{name}.mnt", allow_warnings=allowed)
+        # The directory may be the user's: of what is in it only this is taken down.
+        self.place = Place(directory / f"{name}.mnt", keep=True)
+        self.mount = Mount(self.image, self.place.path, allow_warnings=allowed)
         self.known: Tree = {}
         self.options = ""
         self.commit_interval = 1.0

@@ -10,17 +10,18 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tools")]
 
-from harness.cli import hcfs  # noqa: E402  # found through the line above
+from harness import ended  # noqa: E402  # found through the line above
+from harness.cli import hcfs  # noqa: E402
 from harness.gcs import Gcs  # noqa: E402
 from harness.mounts import Mount  # noqa: E402
 from harness.origin_server import Asked, Fault, OriginServer  # noqa: E402
+from harness.places import Place  # noqa: E402
 from harness.s3 import S3  # noqa: E402
 from origin.clients import namespace, sync  # noqa: E402
 from uploads_writer import number_of  # noqa: E402
@@ -42,8 +43,8 @@ def main() -> int:
     server = Gcs() if options.origin == "gs" else S3()
     try:
         os.environ.update(server.environment())
-        with tempfile.TemporaryDirectory() as place:
-            return Rounds(Path(place), server, options).run()
+        with Place.make("hcfs-uploads-") as place:
+            return Rounds(place, server, options).run()
     finally:
         server.close()
 
@@ -160,4 +161,4 @@ class Rounds:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    ended.run("tools/uploads", main)

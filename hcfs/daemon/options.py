@@ -10,20 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from hcfs.cache.sizes import parse_size
+from hcfs.daemon.words import KERNEL_WORDS, REFUSED, is_word
 from hcfs.errors import UsageError
-
-KERNEL_WORDS = frozenset(
-    (
-        *("ro", "rw", "dev", "nodev", "suid", "nosuid", "exec", "noexec", "allow_other", "allow_root"),
-        *("atime", "noatime", "nodiratime", "relatime", "norelatime", "strictatime", "nostrictatime"),
-    )
-)
-"""In force through the kernel or the FUSE library."""
-
-MOUNT_WORDS = frozenset(
-    ("defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "owner", "group")
-)
-"""For mount(8) and fstab, which have acted on them already."""
 
 DISCARDS = ("off", "batch")
 DATA_PLANE_VARIABLE = "HCFS_DATA_PLANE"
@@ -63,7 +51,7 @@ class MountOptions:
     config: str | None = None
     """TOML file that was read."""
     words: tuple[str, ...] = field(default=())
-    """Words without a value, as given."""
+    """mount(8)'s words, as given."""
 
     @classmethod
     def parse(
@@ -97,7 +85,8 @@ class MountOptions:
 
     def kernel_options(self, source: str) -> set[str]:
         """What the FUSE library is to be told."""
-        words = {word for word in self.words if word in KERNEL_WORDS and word not in ("ro", "rw")}
+        last = {word.removeprefix("no"): word for word in self.words if word in KERNEL_WORDS}  # of dev and nodev
+        words = set(last.values()) - {"ro", "rw"}
         if self.read_only:
             words.add("ro")
         # A comma would end the option's value: libfuse takes a backslash for the escape.
@@ -115,17 +104,17 @@ class MountOptions:
         changes: dict[str, Any] = {}
         words = list(self.words)
         for name, value in given:
-            if isinstance(value, bool) and (name in KERNEL_WORDS or name in MOUNT_WORDS or name.startswith("x-")):
-                words += [name] * value
-            elif name.startswith(("x-", "comment")) and value is not True:
-                words.append(f"{name}={value}")
+            if is_word(name, value):
+                words += [name] * value if isinstance(value, bool) else [f"{name}={value}"]
+            elif name in REFUSED and value is False:
+                continue
+            elif name in REFUSED:
+                raise UsageError(f"the mount option {_shown(name, value)!r} can't be kept: {REFUSED[name]}")
             elif name in _VALUES:
                 changes[name] = _VALUES[name](name, value)
             else:
-                shown = name if value is True else f"{name}={value}"
-                raise UsageError(
-                    f"unknown mount option {shown!r}: hcfs's own are {', '.join(f'{known}=' for known in _VALUES)}"
-                )
+                known = ", ".join(f"{each}=" for each in _VALUES)
+                raise UsageError(f"unknown mount option {_shown(name, value)!r}: hcfs's own are {known}")
         return replace(self, words=tuple(words), **changes)
 
     def _check(self) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.images import in_memory
 
 from hcfs.device import (
     BLOCK,
@@ -38,7 +39,7 @@ def path(request: pytest.FixtureRequest, make_image: Any, make_loop: Any) -> Ite
     if request.param == "image":
         yield str(make_image(SIZE))
     elif request.param == "tmpfs":
-        image = Path(f"/dev/shm/hcfs-test-file-{os.getpid()}.img")
+        image = in_memory(os.getpid()).path / "file.img"
         with image.open("wb") as file:
             file.truncate(SIZE)
         yield str(image)

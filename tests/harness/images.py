@@ -6,7 +6,10 @@ import os
 import subprocess
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
+
+from harness.places import Place
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -26,11 +29,17 @@ def create_image(path: Path, size: str | int) -> Path:
     return path
 
 
+@cache
+def in_memory(_: int) -> Place:
+    """Where a process (its number) has its files that are to be in memory: taken down when it ends."""
+    return Place.make("hcfs-test-", Path("/dev/shm"))
+
+
 class LoopDevice:
     """A loop device over a new file; `backing="memory"` puts the file under /dev/shm."""
 
     def __init__(self, directory: Path, size: str | int, sector: int = 512, backing: str = "memory") -> None:
-        parent = {"memory": Path("/dev/shm"), "disk": directory}[backing]
+        parent = directory if backing == "disk" else in_memory(os.getpid()).path
         handle, name = tempfile.mkstemp(prefix="hcfs-test-loop-", suffix=".img", dir=parent)
         os.ftruncate(handle, parse_size(size))
         os.close(handle)

@@ -6,7 +6,6 @@ import errno
 import os
 import random
 import sys
-import tempfile
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from mount.actors import Actor, errno_of, load_direct, put
 
-from harness import damage, workloads
+from harness import damage, places, workloads
 from harness.damage import ANY, Place, Victim
 from harness.mounts import Mount
 from harness.overlay import Patches
@@ -212,7 +211,7 @@ def judge(victim: Victim, plan: Plan, chance: random.Random) -> None:
 
     Raises AssertionError where a promise is broken; leaves nothing behind. Adds to the plan's counts."""
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hcfs-damage-")))
+        directory = stack.enter_context(places.Place.make("hcfs-damage-"))
         image = directory / "image"
         contents = bytearray(victim.image)
         for at, data in plan.patches:

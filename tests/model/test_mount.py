@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import stat
-import tempfile
 import time
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 from harness.cli import hcfs
 from harness.images import create_image
 from harness.mounts import Mount
+from harness.places import Place
 from hypothesis import HealthCheck, settings
 from model.administered import AdministeredMachine
 from model.machine import EXAMPLES, STEPS, Target
@@ -27,7 +26,8 @@ class MountTarget:
     """System calls below a mount."""
 
     def __init__(self) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="hcfs-model-"))
+        self.place = Place.make("hcfs-model-")
+        self.directory = self.place.path
         source = create_image(self.directory / "image.img", "64M")
         hcfs("mkfs", source, "--granule", "64K")
         self.mount = Mount(source, self.directory / "mnt", options="commit_interval=0.2,lookup_grace=0")
@@ -213,7 +213,7 @@ class MountTarget:
         self._let_go()
         self.mount.close()
         hcfs("fsck", self.mount.source, "--data")
-        shutil.rmtree(self.directory)
+        self.place.close()
 
 
 class MountMachine(AdministeredMachine):

@@ -126,7 +126,8 @@ def main(campaign: Campaign, arguments: argparse.Namespace) -> int:
     print(f"{campaign.name}: seed {seed}", file=sys.stderr)
     summary = Summary(campaign.name, seed, arguments.first)
     shown, told = 0, time.monotonic()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     # A campaign that is stopped says what it did so far.
     with suppress(KeyboardInterrupt):
         for summary in campaign.run(

@@ -6,7 +6,6 @@ import argparse
 import itertools
 import logging
 import sys
-import tempfile
 from pathlib import Path
 
 try:
@@ -16,6 +15,8 @@ except ImportError:
 
 with atheris.instrument_imports(include=["hcfs.store"]):
     from harness import fuzzing
+
+from harness.places import Place
 
 DEEP = 50
 """one input in so many is also mounted, checked and repaired; the others take the parser alone, which is the fast
@@ -28,7 +29,7 @@ if __name__ == "__main__":
     words.add_argument("--seed", type=int, default=1)
     given = words.parse_args()
     logging.disable(logging.CRITICAL)
-    corpus = tempfile.mkdtemp(prefix="hcfs-fuzz-")
+    corpus = Place.make("hcfs-fuzz-").path
     for number, sample in enumerate(fuzzing.samples(given.parser)):
         Path(corpus, f"{number}").write_bytes(sample)
     turn = itertools.count()
