@@ -59,15 +59,15 @@ class MountOptions:
     ) -> MountOptions:
         """From `-o` words (`a,b=c`), a TOML file with the same names, and the command line's own options; what is said
         on the command line wins over the file. UsageError names what can't be taken, and why."""
-        options = cls(config=config)._with([("data_plane", os.environ.get(DATA_PLANE_VARIABLE, "auto"))])
+        options = cls(config=config).with_words([("data_plane", os.environ.get(DATA_PLANE_VARIABLE, "auto"))])
         if config is not None:
-            options = options._with(_read_toml(config))
-        options = options._with(_split(words))
+            options = options.with_words(_read_toml(config))
+        options = options.with_words(_split(words))
         if memory is not None:
-            options = options._with([("memory", memory)])
+            options = options.with_words([("memory", memory)])
         if log is not None:
             options = replace(options, log=log)
-        options._check()
+        options.check()
         return options
 
     @property
@@ -100,7 +100,8 @@ class MountOptions:
         given = (word.partition("=") for word in self.words if word not in ("ro", "rw"))
         return {**values, "ro": self.read_only, **{name: value or True for name, _, value in given}}
 
-    def _with(self, given: Iterator[tuple[str, Any]] | list[tuple[str, Any]]) -> MountOptions:
+    def with_words(self, given: Iterator[tuple[str, Any]] | list[tuple[str, Any]]) -> MountOptions:
+        """These options with others set, each a name and its value. UsageError for what can't be taken."""
         changes: dict[str, Any] = {}
         words = list(self.words)
         for name, value in given:
@@ -117,7 +118,8 @@ class MountOptions:
                 raise UsageError(f"unknown mount option {_shown(name, value)!r}: hcfs's own are {known}")
         return replace(self, words=tuple(words), **changes)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """UsageError for values that don't fit together."""
         if not 0 < self.low_watermark < self.high_watermark <= 1:
             raise UsageError(
                 f"low_watermark={self.low_watermark:g} and high_watermark={self.high_watermark:g} don't fit: give "
