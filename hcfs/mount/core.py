@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from hcfs.cache import Cache
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import Caller, CallError, Entry
+from hcfs.mount.faults import attempt
 from hcfs.mount.handles import Handles
 from hcfs.mount.kernel import KernelCaches
 from hcfs.mount.lockfiles import LockFile, is_lock_name
@@ -145,17 +146,11 @@ class Core:
 
     def in_background(self, work: Callable[[], None]) -> None:
         """Run what a call that may not wait leaves to do."""
-        self._background.submit(self._guarded, work)
+        self._background.submit(attempt, "background work", work)
 
     def close(self) -> None:
         """Wait for what runs in the background; no operation may follow."""
         self._background.shutdown(wait=True)
-
-    def _guarded(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception:
-            log.exception("background work failed unexpectedly")
 
     # --- names -------------------------------------------------------------------------------------------------------
 

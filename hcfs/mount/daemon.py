@@ -23,6 +23,7 @@ from hcfs.mount import logs, mountpoint, tuning
 from hcfs.mount.administration import Administration
 from hcfs.mount.client import mount_at, read_status
 from hcfs.mount.control import Control
+from hcfs.mount.faults import attempt, log_what_ends_threads
 from hcfs.mount.filesystem import Filesystem
 from hcfs.mount.frontends import FrontEnd, PyfuseFrontEnd
 from hcfs.mount.guard import abort, guard_child, start_guard
@@ -35,7 +36,9 @@ from hcfs.mount.process import Process, has_ended, is_alive, process_of
 from hcfs.mount.scrubbing import Scrubbing
 from hcfs.mount.servers import is_stopped, servers_of
 from hcfs.mount.session import Session
+from hcfs.mount.signals import ignore_stray_signals
 from hcfs.mount.status import Report
+from hcfs.origin.environment import tidy_environment
 from hcfs.printable import printable
 from hcfs.store import Store, UnrecoveredStore
 from hcfs.store.discard import Discards
@@ -224,6 +227,10 @@ def _leave_terminal() -> None:
 
 def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], None]) -> None:
     """Mount, call `ready` when it serves, and return when it has ended and everything is durable."""
+    ignore_stray_signals()
+    _note_tidied(tidy_environment())
+    logs.show_stacks_when_told()
+    log_what_ends_threads()
     tuning.tune_process()
     pool = BufferPool(options.memory if options.data_plane == "off" else pool_budget(options.memory))
     with ExitStack() as stack:
@@ -262,10 +269,9 @@ def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], No
         gc.freeze()
 
         def ending() -> None:
-            control.end()
-            scrubbing.end()
-            if filesystem.origins is not None:
-                filesystem.origins.end()
+            for part in (control, scrubbing, filesystem.origins):
+                if part is not None:
+                    attempt("the end of what is under way", part.end)
 
         session = Session(
             filesystem, cache, store, options.commit_interval, scrubbing=scrubbing, discards=discards, on_end=ending
@@ -278,6 +284,11 @@ def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], No
 
         _run(session, filesystem, notifier, report, path, source, options, serving)
     log.info("%s: unmounted from %s", source, path)
+
+
+def _note_tidied(names: list[str]) -> None:
+    if names:
+        log.info("blanks and line ends were taken off these variables of the environment: %s", ", ".join(names))
 
 
 def _make_cache(store: Store, options: MountOptions, notifier: Notifier) -> Cache:
@@ -317,6 +328,7 @@ def _run(
     serving: Callable[[], None],
 ) -> None:
     """Mount and serve, through the data plane where that is wanted and can be, until the mount has ended."""
+    session.listen()
     kernel_options = options.kernel_options(source)
     refusal = "data_plane=off"
     if options.data_plane != "off":
@@ -343,7 +355,7 @@ def _serve_through(
         notifier.start(front.notices)
         trio.run(session.run, front, serving)
     finally:
-        notifier.stop()
+        attempt("the end of notices", notifier.stop)
         front.close()
 
 

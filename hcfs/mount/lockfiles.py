@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 
-from hcfs.errors import HcfsError
 from hcfs.store import Attributes, Pin, Staged, Store
 from hcfs.store.accounts import Account
 from hcfs.store.errors import NoSuchObject
@@ -75,7 +74,7 @@ class LockFile:
             try:
                 self._changes += 1
                 return self._in_place().write(offset, data)
-            except HcfsError:
+            except BaseException:
                 self._give_up()
                 raise
 
@@ -85,7 +84,7 @@ class LockFile:
             try:
                 self._changes += 1
                 self._in_place().truncate(size)
-            except HcfsError:
+            except BaseException:
                 self._give_up()
                 raise
 
@@ -110,7 +109,7 @@ class LockFile:
             try:
                 staged.seal()
                 self._store.publish_in_place(staged)
-            except HcfsError:
+            except BaseException:
                 self._give_up()
                 raise
             former, self._pin = self._pin, self._store.pin(self.oid)

@@ -218,9 +218,9 @@ class Opening(Repeating):
             version.writing += 1
         try:
             yield
-        except HcfsError as error:
+        except BaseException as error:
             with self.lock:
-                self._fail(version, error.errno)
+                self._fail(version, error.errno if isinstance(error, HcfsError) else errno.EIO)
             raise
         finally:
             with self.lock:

@@ -49,6 +49,8 @@ class OriginNames(Xattrs):
         """As Xattrs.setxattr; ENOTEMPTY for an origin's coming, change or end in a namespace that holds files: none of
         them may come to be another kind of file than it was stored as."""
         self._refuse_below(ino)
+        if self.origins is not None and name == OWN + b"origin" and value != b"none" and self._is_namespace(ino):
+            self.origins.require_library(value.decode(errors="surrogateescape"))
         with self._origin_may_change(ino, name, value):
             super().setxattr(ino, name, value, caller)
         self._note_options(ino, name)
@@ -153,14 +155,16 @@ class OriginChange:
         if not self._namespace:
             return
         self._fs.lock.acquire()
-        refusal = 0
-        if self._unsynced:
-            refusal = errno.EBUSY if self._fs.holds_unsynced(self._namespace) else 0
-        elif self._fs.holds_files(self._namespace):
-            refusal = errno.ENOTEMPTY
-        if refusal:
+        try:
+            if self._unsynced:
+                refusal = errno.EBUSY if self._fs.holds_unsynced(self._namespace) else 0
+            else:
+                refusal = errno.ENOTEMPTY if self._fs.holds_files(self._namespace) else 0
+            if refusal:
+                raise CallError(refusal)
+        except BaseException:
             self._fs.lock.release()
-            raise CallError(refusal)
+            raise
 
     def __exit__(self, *_: object) -> None:
         if self._namespace:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import logging
 import threading
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import Any
 from weakref import WeakValueDictionary
 
 from hcfs.cache import ABSENT, ANYTHING, NamespaceOptions
-from hcfs.errors import HcfsError
+from hcfs.errors import HcfsError, UsageError
 from hcfs.mount.answers import CallError
 from hcfs.mount.core import REPLACED_KEPT, Core
 from hcfs.mount.ingest import Ingests
@@ -24,7 +26,7 @@ from hcfs.mount.remote import REMOTE_INO, Remote, RemoteListing
 from hcfs.mount.sync_marks import rebase
 from hcfs.mount.uploads import Uploads
 from hcfs.mount.versions import Name
-from hcfs.origin import Listed, OriginError, OriginUploader, open_origin
+from hcfs.origin import Listed, ObjectStoreClient, OriginError, OriginUploader, open_origin
 from hcfs.store.errors import NoSuchObject
 
 log = logging.getLogger(__name__)
@@ -65,7 +67,8 @@ class Origins:
         return iter(list(self._origins.values()))
 
     def update(self, namespace: int) -> None:
-        """A namespace's options may have changed. UsageError when its origin can't be used here."""
+        """A namespace's options may have changed. An origin that can't be used is kept, says why in the status, and
+        fails each call; nothing else is held up by it."""
         try:
             options = self._core.cache.namespaces.options(namespace)
         except NoSuchObject:
@@ -75,12 +78,24 @@ class Origins:
             if former is not None:
                 del self._origins[namespace]
         elif former is None or former.options != options:
-            uploader = OriginUploader(options.origin, namespace) if options.writes else None
-            origin = Origin(namespace, options, open_origin(options.origin), uploader)
+            fault = options.origin_problem
+            uploader = OriginUploader(options.origin, namespace, fault=fault) if options.writes else None
+            client = open_origin(options.origin, fault=fault)
+            origin = Origin(namespace, options, client, uploader)
             if former is not None and former.options.origin == options.origin:
                 origin.listing, origin.counts, origin.outdated = former.listing, former.counts, True
                 origin.noted = former.noted
             self._origins[namespace] = origin
+            problem = client.problem if isinstance(client, ObjectStoreClient) else None
+            if problem is not None:
+                origin.counts.note_error(problem)
+                log.warning("an origin can't be used: %s", problem)
+
+    def require_library(self, url: str) -> None:
+        """UsageError where an origin can't be had for want of the library."""
+        if not url.startswith(("/", "file:")) and find_spec("obstore") is None:
+            log.warning("an origin is refused: the library obstore isn't installed; install hcfs[origins]")
+            raise UsageError("an origin needs the library obstore: install hcfs[origins]")
 
     def of(self, namespace: int) -> Origin | None:
         """The origin of a namespace; None for a local-only one."""
@@ -118,10 +133,12 @@ class Origins:
             future = origin.under_way
             if future is None:
                 if self.stop.is_set():
-                    raise CallError(5, "the mount ends")
+                    raise CallError(errno.EIO, "the mount ends")
                 future = origin.under_way = self._listings.submit(self._list, origin)
         try:
             future.result(LISTING_WAIT_S)
+        except CancelledError:
+            raise CallError(errno.EIO, "the mount ends") from None
         except FutureTimeout:
             raise OriginError(f"{origin.url} isn't listed after {LISTING_WAIT_S:g} s") from None
         except HcfsError as error:
@@ -138,9 +155,11 @@ class Origins:
             if not self.stop.is_set():
                 log.warning("an origin can't be listed: %s", error)
             raise
-        except Exception:
+        except BaseException as fault:
             log.exception("%s can't be listed, for a fault of hcfs", origin.url)
-            raise OriginError(f"{origin.url} can't be listed") from None
+            refusal = OriginError(f"{origin.url} can't be listed: an unexpected error ({type(fault).__name__})")
+            origin.counts.note_error(refusal)
+            raise refusal from None
         finally:
             with self._lock:
                 origin.under_way = None

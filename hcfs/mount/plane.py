@@ -20,6 +20,7 @@ from hcfs.fuse.payloads import Payloads
 from hcfs.fuse.protocol import Opcode
 from hcfs.fuse.workers import Workers
 from hcfs.mount.client import connection_of
+from hcfs.mount.faults import attempt
 from hcfs.mount.filesystem import Filesystem
 from hcfs.mount.frontends import attach, cannot_mount, run_library
 from hcfs.mount.guard import abort
@@ -189,7 +190,7 @@ class DataPlane:
         if self._watchdog is not None:
             self._watchdog.stop()
         if connection_of(self._path) == self._number:
-            unmount_now(self._path, lazy=True)
+            attempt("unmounting", lambda: unmount_now(self._path, lazy=True))
         workers.finish()
         self._bridge.stop()
         # Whoever still has a file open there gets errors from now on, and the thread that waits for requests ends.

@@ -178,11 +178,11 @@ class Publishing(Lookup):
             changes = version.changes
         try:
             version.staged.seal()
-        except HcfsError as error:
+        except BaseException as error:
             with self.lock:
                 if version.fate is Fate.PUBLISHED:
                     return  # by a rename meanwhile, or a link: then it was sealed, and nothing was written since
-                self._fail(version, error.errno)
+                self._fail(version, error.errno if isinstance(error, HcfsError) else errno.EIO)
             raise
         with self.lock:
             if as_flush and version.changes == changes and not version.writing:
@@ -221,8 +221,9 @@ class Publishing(Lookup):
         """Lock not held."""
         try:
             self.seal(version, as_flush=True)
-        except HcfsError as error:
-            log.warning("%s is abandoned: its last writes can't be kept: %s", self.shown(version), error)
+        except BaseException as error:
+            what = None if isinstance(error, HcfsError) else error
+            log.warning("%s is abandoned: its last writes can't be kept: %s", self.shown(version), error, exc_info=what)
         with self.lock:
             version.closing = False
             if version.fate is Fate.STAGED and not version.writers:
@@ -235,9 +236,11 @@ class Publishing(Lookup):
         """Nobody waits for the answer of RELEASE, so an error is logged."""
         try:
             self._publish(version, version.parent, version.name)
-        except HcfsError as error:
-            log.warning("%s can't be published and is abandoned: %s", self.shown(version), error)
-            self._abandon(version)
+        except BaseException as error:
+            what = None if isinstance(error, HcfsError) else error
+            log.warning("%s can't be published and is abandoned: %s", self.shown(version), error, exc_info=what)
+            if version.fate is Fate.STAGED:
+                self._abandon(version)
 
     # --- in the background -------------------------------------------------------------------------------------------
 

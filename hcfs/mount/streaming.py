@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from hcfs.errors import HcfsError
 from hcfs.mount.answers import Awaiting, CallError
+from hcfs.mount.faults import attempt
 from hcfs.mount.limits import AHEAD_WAITING, BACKGROUND
 from hcfs.mount.object_handle import ObjectHandle
 from hcfs.mount.remote import Remote
@@ -134,7 +135,7 @@ class Stream:
     def _wake(self, due: list[_Wait]) -> None:
         self._waiting.add_ahead(-sum(wait.ahead for wait in due))
         for wait in due:
-            wait.call_back()
+            attempt("telling who waits for bytes", wait.call_back)
 
     # --- for those who have it open ----------------------------------------------------------------------------------
 

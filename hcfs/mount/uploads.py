@@ -89,7 +89,7 @@ class Uploads(UnsyncedFiles):
             core.store.commit()
         try:
             yield
-        except HcfsError:
+        except BaseException:
             with core.lock, core.store.lock, suppress(HcfsError):  # its directory is gone
                 self._doubted.discard(name)
                 oid = core.store.lookup(*name)  # another one, where its close was before

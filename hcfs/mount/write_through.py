@@ -67,8 +67,9 @@ class WriteThrough(WrittenVersions):
             return
         try:
             self._send_closed(version)
-        except HcfsError as error:
-            log.warning("%s isn't uploaded, and its close fails: %s", self.shown(version), error)
+        except BaseException as error:
+            what = None if isinstance(error, HcfsError) else error
+            log.warning("%s isn't uploaded, and its close fails: %s", self.shown(version), error, exc_info=what)
             with self.lock:
                 self._fail(version, errno.EIO)
             raise CallError(errno.EIO) from None
