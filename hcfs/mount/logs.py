@@ -11,9 +11,14 @@ import signal
 import stat
 import sys
 import traceback
+from contextlib import suppress
+from io import TextIOWrapper
 
 from hcfs.errors import HcfsError
 from hcfs.printable import printable
+
+MODE = 0o640
+"""Of log files that are made here: they have paths of the tenants' files."""
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -28,6 +33,24 @@ def default_log(directory: str) -> str:
     return os.path.join(state, "hcfs", f"{name}.log")
 
 
+class LogFile(logging.handlers.WatchedFileHandler):
+    """A log that others than its owner and group can't read, also when it is made anew after it was moved; one that is
+    there keeps its mode."""
+
+    def _open(self) -> TextIOWrapper:
+        fd = _open_private(self.baseFilename)
+        return open(fd, "a", encoding=self.encoding, errors=self.errors)
+
+
+def _open_private(path: str) -> int:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    with suppress(FileExistsError):
+        fd = os.open(path, flags | os.O_EXCL, MODE)
+        os.fchmod(fd, MODE)  # whatever the umask
+        return fd
+    return os.open(path, flags, MODE)
+
+
 def open_log(path: str) -> logging.Handler:
     """A handler that appends to a file, also after logrotate moved it. HcfsError when it can't be written, or holds
     what is no text: somebody's data, an image perhaps."""
@@ -37,7 +60,7 @@ def open_log(path: str) -> logging.Handler:
                 f"{path} is no log, but holds data, to which nothing is added; name another file with --log"
             )
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        return logging.handlers.WatchedFileHandler(path, errors="backslashreplace")
+        return LogFile(path, errors="backslashreplace")
     except OSError as error:
         raise HcfsError(f"the log {path} can't be written: {error.strerror}; name another file with --log") from error
 

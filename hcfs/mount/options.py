@@ -11,6 +11,8 @@ from typing import Any
 
 from hcfs.cache.sizes import parse_size
 from hcfs.errors import UsageError
+from hcfs.mount.allowed_origins import OPTION as ALLOW_ORIGIN
+from hcfs.mount.allowed_origins import checked_prefix
 
 KERNEL_WORDS = frozenset(
     (
@@ -58,6 +60,8 @@ class MountOptions:
     can't."""
     upload_attempts: int = 12
     """How often in a row an upload in the background may fail before it is given up and shown as failed."""
+    allow_origin: tuple[str, ...] = ()
+    """Prefixes of the origins that namespaces may have; without any, none has one."""
     log: str | None = None
     """File of the daemon's log; None for the default place."""
     config: str | None = None
@@ -119,12 +123,15 @@ class MountOptions:
                 words += [name] * value
             elif name.startswith(("x-", "comment")) and value is not True:
                 words.append(f"{name}={value}")
+            elif name == ALLOW_ORIGIN:  # said as often as wanted
+                changes[name] = (*changes.get(name, ()), *_prefixes(name, value))
             elif name in _VALUES:
                 changes[name] = _VALUES[name](name, value)
             else:
                 shown = name if value is True else f"{name}={value}"
                 raise UsageError(
-                    f"unknown mount option {shown!r}: hcfs's own are {', '.join(f'{known}=' for known in _VALUES)}"
+                    f"unknown mount option {shown!r}: hcfs's own are "
+                    + ", ".join(f"{known}=" for known in (*_VALUES, ALLOW_ORIGIN))
                 )
         return replace(self, words=tuple(words), **changes)
 
@@ -184,6 +191,13 @@ def discard_mode(name: str, value: object) -> str:
     if value not in DISCARDS:
         raise UsageError(f"{_shown(name, value)} is no way to discard; write discard=off or discard=batch")
     return str(value)
+
+
+def _prefixes(name: str, value: object) -> list[str]:
+    """One prefix, or those of TOML's list."""
+    if isinstance(value, bool):
+        raise UsageError(f"{name} names no origin; write {name}=s3://BUCKET/PREFIX or {name}=/DIRECTORY")
+    return [checked_prefix(each) for each in (value if isinstance(value, list) else [value])]
 
 
 def _shown(name: str, value: object) -> str:

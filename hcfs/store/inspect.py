@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hcfs.device import BlockDevice, DeviceError
-from hcfs.store.attributes import ROOT_ID, Extra, Flags, kind_of
+from hcfs.store.attributes import ROOT_ID, Extra, Flags, Kind, kind_of
 from hcfs.store.errors import NoSuchName
 from hcfs.store.granule import Checksummer
 from hcfs.store.items import apply
@@ -178,6 +178,20 @@ def objects(device: BlockDevice) -> Iterator[Fields]:
     state = current(device, superblock)
     for slot in state.index.table.slots():
         yield _object_fields(superblock, state, slot)
+
+
+def root_directories(device: BlockDevice) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    """Name and extended attributes, hcfs's own included, of each directory under the root. Raises NotAStore and the
+    like."""
+    state = current(device, read_pair(device).superblock)
+    table, found = state.index.table, []
+    for name, slot in state.index.tree.children.get(table.slot(ROOT_ID), {}).items():
+        if kind_of(table.mode[slot]) is Kind.DIRECTORY:
+            try:
+                found.append((name, Extra.decode(table.extra.get(slot, b"")).xattrs))
+            except ValueError:
+                found.append((name, {}))
+    return found
 
 
 def extents(device: BlockDevice) -> Iterator[Fields]:
