@@ -11,7 +11,7 @@ from hcfs.device import BlockDevice, BufferPool, DeviceError
 from hcfs.store.attributes import ROOT_ID, Flags, Kind, kind_of
 from hcfs.store.errors import ChecksumMismatch, CorruptMetadata, StoreError, UnreadableGranule
 from hcfs.store.recovery import UnrecoveredStore
-from hcfs.store.replay import Replayed, current
+from hcfs.store.replay import EXHAUSTED, Replayed, current
 from hcfs.store.space import Share
 from hcfs.store.superblock import BLOCK, Superblock, read_pair
 from hcfs.store.tidy import build_space, tidy
@@ -84,6 +84,8 @@ def check(device: BlockDevice, *, data: bool = False, progress: Progress | None 
         for region in state.headers:
             for problem in region.problems:
                 report.add("region", f"region {region.number}", problem)
+        if state.exhausted:
+            report.add("region", f"region {state.region}", EXHAUSTED)
         state.problems.clear()
         doomed = tidy(superblock, state)
     except CorruptMetadata as error:
@@ -107,10 +109,10 @@ def _check_tree(superblock: Superblock, state: Replayed, report: Report) -> None
     table, tree = state.index.table, state.index.tree
     if table.objects > superblock.max_objects:
         report.add("name", "metadata", f"{table.objects} objects are more than the limit of {superblock.max_objects}")
+    reachable = tree.reachable()
     for slot in table.slots():
         oid, kind = table.id[slot], kind_of(table.mode[slot])
         quarantined = bool(table.flags[slot] & Flags.QUARANTINED)
-        where = _where(state, slot)
         if quarantined:
             report.quarantined += 1
         elif kind is Kind.DIRECTORY:
@@ -119,12 +121,12 @@ def _check_tree(superblock: Superblock, state: Replayed, report: Report) -> None
             report.symlinks += 1
         else:
             report.files += 1
-        if slot != ROOT_SLOT and not quarantined and tree.names(slot) and not tree.is_within(slot, ROOT_SLOT):
-            report.add("name", where, f"object {oid} can't be reached from the root")
+        if not quarantined and tree.names(slot) and slot not in reachable:
+            report.add("name", _where(state, slot), f"object {oid} can't be reached from the root")
 
 
 def _where(state: Replayed, slot: int) -> str:
-    path = state.index.tree.path(slot)
+    path = state.index.tree.shown_path(slot)
     return (
         "/" + path.decode(errors="backslashreplace")
         if path or slot == ROOT_SLOT

@@ -145,11 +145,13 @@ def log_transactions(device: BlockDevice) -> Iterator[Fields]:
 
 def _object_fields(superblock: Superblock, state: Replayed, slot: int) -> Fields:
     table, tree = state.index.table, state.index.tree
-    path = tree.path(slot)
+    path = tree.shown_path(slot)
     return {
         "id": table.id[slot],
         "path": "/" + _text(path) if path or table.id[slot] == ROOT_ID else None,
-        "names": ["/" + _text(b"/".join(filter(None, [tree.path(parent), name]))) for parent, name in tree.names(slot)],
+        "names": [
+            "/" + _text(b"/".join(filter(None, [tree.shown_path(parent), name]))) for parent, name in tree.names(slot)
+        ],
         "kind": kind_of(table.mode[slot]).name.lower(),
         "state": "quarantined" if table.flags[slot] & Flags.QUARANTINED else "committed",
         "mode": oct(table.mode[slot]),
@@ -204,7 +206,12 @@ def extents(device: BlockDevice) -> Iterator[Fields]:
     for block, count, slot in runs:
         if block > at:
             yield {"block": at, "count": block - at, "id": None, "path": None}
-        yield {"block": block, "count": count, "id": table.id[slot], "path": "/" + _text(state.index.tree.path(slot))}
+        yield {
+            "block": block,
+            "count": count,
+            "id": table.id[slot],
+            "path": "/" + _text(state.index.tree.shown_path(slot)),
+        }
         at = max(at, block + count)
     if at < end:
         yield {"block": at, "count": end - at, "id": None, "path": None}
