@@ -209,8 +209,12 @@ class Scrubbing:
             if value is None:
                 return Pass()
             words = json.loads(value)
-            counts = {name: max(0, int(words[name])) for name in ("position", "objects", "checked_bytes", "damaged")}
-            times = {name: None if words[name] is None else float(words[name]) for name in ("began_at", "finished_at")}
-            return Pass(**counts, **times)
+            position, objects, checked, damaged = (
+                max(0, int(words[name])) for name in ("position", "objects", "checked_bytes", "damaged")
+            )
+            began, finished = (
+                None if words[name] is None else float(words[name]) for name in ("began_at", "finished_at")
+            )
+            return Pass(position, objects, checked, damaged, began, finished)
         except (HcfsError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return Pass()

@@ -11,6 +11,7 @@ from hcfs.device import BlockDevice, BufferPool, DeviceError
 from hcfs.store.attributes import ROOT_ID, Flags, Kind, kind_of
 from hcfs.store.errors import ChecksumMismatch, CorruptMetadata, StoreError, UnreadableGranule
 from hcfs.store.recovery import UnrecoveredStore
+from hcfs.store.store import Store
 from hcfs.store.replay import EXHAUSTED, Replayed, current
 from hcfs.store.space import Share
 from hcfs.store.superblock import BLOCK, Superblock, read_pair
@@ -145,6 +146,10 @@ def _check_space(superblock: Superblock, state: Replayed, report: Report) -> Non
     report.free_bytes = space.free * BLOCK
 
 
+def _shown(store: Store, oid: int) -> str:
+    return "/" + store.shown_path_of(oid).decode(errors="backslashreplace")
+
+
 def _check_data(device: BlockDevice, report: Report, progress: Progress | None) -> None:
     """Read every granule of every file, quarantined ones apart: those are known to be bad."""
     pool = BufferPool(max(16 << 20, 4 * report.superblock.granule))
@@ -158,7 +163,6 @@ def _check_data(device: BlockDevice, report: Report, progress: Progress | None) 
     report.data_checked, done = True, 0
     granule = report.superblock.granule
     for oid in files:
-        where = "/" + store.path_of(oid).decode(errors="backslashreplace")
         pin = store.pin(oid)
         try:
             for start in range(0, pin.size, granule):
@@ -168,10 +172,14 @@ def _check_data(device: BlockDevice, report: Report, progress: Progress | None) 
                     store.read(pin, start, length)
                 except ChecksumMismatch:
                     report.granules_bad += 1
-                    report.add("checksum", where, f"bytes {start} to {start + length - 1} don't match their checksum")
+                    report.add(
+                        "checksum",
+                        _shown(store, oid),
+                        f"bytes {start} to {start + length - 1} don't match their checksum",
+                    )
                 except UnreadableGranule as error:
                     report.granules_bad += 1
-                    report.add("device", where, str(error))
+                    report.add("device", _shown(store, oid), str(error))
                 done += length
                 if progress is not None:
                     progress(done, total)
