@@ -11,9 +11,9 @@ from hcfs.device import BlockDevice, BufferPool, DeviceError
 from hcfs.store.attributes import ROOT_ID, Flags, Kind, kind_of
 from hcfs.store.errors import ChecksumMismatch, CorruptMetadata, StoreError, UnreadableGranule
 from hcfs.store.recovery import UnrecoveredStore
-from hcfs.store.store import Store
 from hcfs.store.replay import EXHAUSTED, Replayed, current
 from hcfs.store.space import Share
+from hcfs.store.store import Store
 from hcfs.store.superblock import BLOCK, Superblock, read_pair
 from hcfs.store.tidy import build_space, tidy
 from hcfs.store.tree import ROOT_SLOT

@@ -23,11 +23,9 @@ def hostile_case(chance: random.Random, number: int) -> Counts:
 
 def _feed(parsers: list[str], chance: random.Random, number: int) -> Counts:
     name = parsers[number % len(parsers)]
-    data = chance.choice(fuzzing.samples(name))
-    if name.startswith("hostile"):
-        data = chance.randbytes(8)  # a seed
-    else:
-        data = _changed(data, chance)
+    sample = chance.choice(fuzzing.samples(name))
+    # Of a hostile image the bytes are but a seed.
+    data = chance.randbytes(8) if name.startswith("hostile") else _changed(sample, chance)
     fuzzing.feed(name, data, memory=chance.randrange(MEASURED) == 0)
     return {"inputs": 1, f"for the {name} parser": 1}
 
