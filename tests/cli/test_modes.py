@@ -1,4 +1,4 @@
-"""Images and logs have what tenants wrote, and what their files are called: others can't read them, whatever the umask."""
+"""Images and logs have what tenants wrote, and the names of their files: others can't read them, whatever the umask."""
 
 from __future__ import annotations
 

@@ -310,6 +310,11 @@ def many_directories(count: int, *, ring: bool) -> list[bytes]:
     return [_page(rows[at : at + 1000], random.Random(0), False) for at in range(0, len(rows), 1000)]
 
 
+def page(rows: list[HostileRow]) -> bytes:
+    """A page of just these rows."""
+    return _page(rows, random.Random(0), False)
+
+
 def far_slot(slot: int) -> list[bytes]:
     """A page of the root and one file with that slot."""
     rest = [0] * 4 + [1] * 5

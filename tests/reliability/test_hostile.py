@@ -15,10 +15,14 @@ import pytest
 from harness import hostile
 from harness.mounts import Mount
 
-from hcfs.device import MemoryDevice
+from hcfs.device import BufferPool, MemoryDevice, open_device
 from hcfs.device.mounts import mounts
-from hcfs.store import format_device, memory
-from hcfs.store.errors import TooLittleMemory
+from hcfs.store import ROOT_ID, UnrecoveredStore, format_device, memory
+from hcfs.store.check import check
+from hcfs.store.errors import ReadOnlyStore, TooLittleMemory
+from hcfs.store.frame import MAX_COUNT
+from hcfs.store.region_header import read_headers, write_headers
+from hcfs.store.replay import EXHAUSTED
 from hcfs.store.superblock import REGION_BLOCKS_MAX, decode
 
 MIB = 1 << 20
@@ -151,3 +155,40 @@ def test_a_mount_table_with_any_path(tmp_path: Path, make_mount: Callable[..., M
         assert str(strange) in [each.directory for each in mounts()]
     finally:
         subprocess.run(["umount", strange], check=True)
+
+
+def test_a_directory_whose_extents_make_no_sense_keeps_what_is_in_it(tmp_path: Path) -> None:
+    """It was dropped, and what was in it had no name that led to it at the mount after that."""
+    image = tmp_path / "image"
+    rest = [0] * 4 + [1] * 5
+    rows = [
+        hostile.HostileRow(ROOT_ID, hostile.DIRECTORY, 0, b"", 0, [], 0, b"", rest),
+        hostile.HostileRow(1 << 32 | 2, hostile.DIRECTORY, ROOT_ID, b"d", 0, [(0, 3, 2**63)], 0, b"", rest),
+        hostile.HostileRow(1 << 32 | 3, hostile.FILE, 1 << 32 | 2, b"f", 0, [], 0, b"", rest),
+    ]
+    hostile.write_image(str(image), 16 * MIB, 64, [hostile.page(rows)])
+    for expected in ("degraded", "ok"):
+        device = open_device(str(image), BufferPool(16 * MIB))
+        store = UnrecoveredStore.open(device, BufferPool(16 * MIB)).recover()
+        directory = store.lookup(ROOT_ID, b"d")
+        assert store.state == expected
+        assert directory is not None
+        assert store.lookup(directory, b"f") is not None
+        store.close()
+        device.close()
+
+
+def test_counts_that_are_at_their_end(tmp_path: Path) -> None:
+    """What is written behind them couldn't be read: it is refused instead."""
+    device = MemoryDevice(8 * MIB)
+    sb = format_device(device, max_objects=64)
+    found = [read_headers(device, sb, number).header for number in (0, 1)]
+    header = max((each for each in found if each is not None), key=lambda each: each.generation)
+    region = found.index(header)
+    # The same pages and log under another generation don't verify, so only a serial is at its end.
+    write_headers(device, sb, region, replace(header, next_serial=MAX_COUNT))
+    store = UnrecoveredStore.open(device, BufferPool(16 * MIB)).recover()
+    assert (store.state, EXHAUSTED in store.state_reason) == ("read-only", True)
+    with pytest.raises(ReadOnlyStore):
+        store.mkdir(ROOT_ID, b"kv", 0o755, 0, 0)
+    assert EXHAUSTED in [problem.detail for problem in check(device).problems]
