@@ -11,7 +11,7 @@ import click
 from hcfs.cache.options import NamespaceOptions, parse
 from hcfs.cli.arguments import json_option, target_argument
 from hcfs.cli.devices import describe, open_target
-from hcfs.cli.output import print_fields, print_json, print_table, printable, warn
+from hcfs.cli.output import print_fields, print_json, print_table, warn
 from hcfs.device import BlockDevice, mounted_or_held
 from hcfs.errors import HcfsError, UsageError
 from hcfs.store import BLOCK, read_superblock
@@ -58,15 +58,15 @@ def command(target: str, as_json: bool) -> None:
         warn(f"its namespaces can't be read: {problem}.")
     if namespaces:
         click.echo()
-        rows = [(printable(each["name"]), *map(_shown, (each["origin"], each["write_policy"]))) for each in namespaces]
+        rows = [(each["name"], *map(_shown, (each["origin"], each["write_policy"]))) for each in namespaces]
         print_table(("namespace", "origin", "write policy"), rows)
     for each in namespaces or ():
         if each["problem"] is not None:
-            warn(f"namespace {printable(each['name'])} has options that can't be used: {printable(each['problem'])}.")
+            warn(f"namespace {each['name']} has options that can't be used: {each['problem']}.")
 
 
 def _shown(value: str | None) -> str:
-    return "-" if value is None else printable(value)
+    return "-" if value is None else value
 
 
 def _namespaces(device: BlockDevice) -> tuple[list[dict[str, Any]] | None, str | None]:

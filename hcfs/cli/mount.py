@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from hcfs.cli.arguments import SIZE, json_option, mount_argument
-from hcfs.cli.output import print_json, printable, warn
+from hcfs.cli.output import print_json, warn
 from hcfs.errors import UsageError
 from hcfs.mount.client import read_status
 from hcfs.store.find import resolve_source
@@ -65,7 +65,7 @@ def command(
         return
     status = read_status(directory)
     for name, origin in status["origins"].items():
-        if origin["refused"] is not None:
-            warn(f"namespace {printable(name)} is refused: {origin['refused']}.")
+        if origin["not_allowed"] is not None:
+            warn(f"namespace {name} is refused: {origin['not_allowed']}.")
     if as_json:
         print_json({name: status[name] for name in _REPORTED})

@@ -133,9 +133,9 @@ def _clients(status: Status) -> Findings:
 def _origins(status: Status) -> Findings:
     yield from _library(status)
     for name, origin in status.get("origins", {}).items():
-        if origin.get("refused"):
+        if origin.get("not_allowed"):
             remedy = "if it may go there: unmount, and mount with that option too; 'hcfs info' lists what a store wants"
-            yield failed("origin", f"{name}: {origin['refused']}", remedy)
+            yield failed("origin", f"{name}: {origin['not_allowed']}", remedy)
             continue
         error = origin.get("last_error")
         # Of uploads, what counts is what is given up now, and not what has been resolved.

@@ -63,9 +63,9 @@ class Origin:
         client: OriginClient,
         uploader: OriginUploader | None,
         *,
-        refused: str | None = None,
+        not_allowed: str | None = None,
     ) -> None:
-        """uploader: None where the write policy lets nothing go out. refused: why nothing goes to this origin, nor
+        """uploader: None where the write policy lets nothing go out. not_allowed: why nothing goes to this origin, nor
         comes from it."""
         assert options.origin is not None
         self.namespace = namespace
@@ -73,7 +73,7 @@ class Origin:
         self.url = options.origin.rstrip("/")
         self.client = client
         self.uploader = uploader
-        self.refused = refused
+        self.not_allowed = not_allowed
         self.revalidate = options.revalidate_s
         """Seconds for which a listing counts; None: what is cached counts for ever."""
         self.listing: RemoteListing | None = None

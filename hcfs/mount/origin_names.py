@@ -45,7 +45,7 @@ class OriginNames(Xattrs):
     def is_refused(self, ino: int) -> bool:
         """Whether an inode is of a namespace whose origin the mount refuses."""
         origin = self.origin_of(ino)
-        return origin is not None and origin.refused is not None
+        return origin is not None and origin.not_allowed is not None
 
     def refuse_read_only(self, *inodes: int) -> None:
         """EROFS for a change of what an origin has, unless its write policy allows it; the namespace's own directory

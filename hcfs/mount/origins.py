@@ -91,7 +91,7 @@ class Origins:
         refusal = self.allowed.refusal(url)
         if refusal is not None:
             log.warning("namespace %s is refused: %s", self._name_of(namespace), refusal)
-            return Origin(namespace, options, RefusedClient(refusal), None, refused=refusal)
+            return Origin(namespace, options, RefusedClient(refusal), None, not_allowed=refusal)
         uploader = OriginUploader(url, namespace) if options.writes else None
         return Origin(namespace, options, open_origin(url), uploader)
 
@@ -130,8 +130,8 @@ class Origins:
     def list_now(self, origin: Origin) -> None:
         """List the origin, together with whoever waits for that already. Blocks, LISTING_WAIT_S at most. EIO when it
         can't be listed: nothing is said to be absent for that."""
-        if origin.refused is not None:
-            raise CallError(EIO, origin.refused)
+        if origin.not_allowed is not None:
+            raise CallError(EIO, origin.not_allowed)
         with self._lock:
             future = origin.under_way
             if future is None:
@@ -197,7 +197,7 @@ class Origins:
             listing = origin.listing
             shown[name] = {
                 "url": origin.url,
-                "not_allowed": origin.refused,
+                "not_allowed": origin.not_allowed,
                 "objects": None if listing is None else len(listing.remotes),
                 "listed_s": None if listing is None else round(self._core.clock() - listing.at, 1),
                 "refused_objects": 0 if listing is None else len(listing.refused),

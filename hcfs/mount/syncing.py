@@ -79,8 +79,8 @@ class Syncing:
             }
 
     def _require_allowed(self, origin: Origin) -> None:
-        if origin.refused is not None:
-            raise CallError(errno.EACCES, f"nothing is uploaded here: {origin.refused}")
+        if origin.not_allowed is not None:
+            raise CallError(errno.EACCES, f"nothing is uploaded here: {origin.not_allowed}")
 
     def _require_uploader(self, origin: Origin) -> None:
         self._require_allowed(origin)

@@ -101,7 +101,7 @@ STATES: list[tuple[dict[str, Any], str, str]] = [
     ({"origins": {"w": {"url": "s3://b/p", "last_error": "gone", "listings": 1}}}, "origin", "warning"),
     ({"origins": {"w": {"url": "s3://b/p", "last_error": None, "listings": 1}}}, "origin", "ok"),
     (
-        {"origins": {"w": {"url": "s3://b/p", "refused": "the mount doesn't allow it", "listings": 0}}},
+        {"origins": {"w": {"url": "s3://b/p", "not_allowed": "the mount doesn't allow it", "listings": 0}}},
         "origin",
         "failed",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -85,11 +86,13 @@ def shared_mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
 
 
 @pytest.fixture
-def make_mount(make_mount: Callable[..., Mount]) -> Callable[..., Mount]:
-    """As everywhere; the servers' buckets are allowed."""
+def make_mount(make_mount: Callable[..., Mount], tmp_path: Path) -> Callable[..., Mount]:
+    """As everywhere; the servers' buckets and the test's directory are allowed, unless it says what is."""
+    usual = f"{ALLOWED},allow_origin={tmp_path}"
 
     def make(*args: Any, options: str = "", **more: Any) -> Mount:
-        return make_mount(*args, options=",".join(filter(None, (options, ALLOWED))), **more)
+        allowed = "" if "allow_origin=" in options else usual
+        return make_mount(*args, options=",".join(filter(None, (options, allowed))), **more)
 
     return make
 

@@ -117,7 +117,7 @@ def test_the_command_says_who_may(nobodys: Mount, secret: Path) -> None:
 def test_what_the_mount_does_not_allow_is_not_set(
     make_mount: Callable[..., Mount], secret: Path, s3: S3, front_end: str
 ) -> None:
-    mount = make_mount(options=front_end)
+    mount = make_mount(options=f"{front_end},{ALLOWED}")
     there = mount.ns("there")
     for origin in (str(secret), f"file://{secret}", "s3://elsewhere/x"):
         assert errno_of(os.setxattr, there, "user.hcfs.origin", origin.encode()) == "EACCES"
@@ -142,7 +142,7 @@ def test_a_prefix_is_compared_part_by_part(make_mount: Callable[..., Mount], s3:
     (hub / "out").symlink_to(outside)
     (hub / "in").symlink_to(hub / "team")
     (tmp_path / "alias").symlink_to(hub)
-    words = f"allow_origin={hub},allow_origin={tmp_path}/alias,allow_origin=s3://other/a"
+    words = f"allow_origin={hub},allow_origin={tmp_path}/alias,allow_origin=s3://other/a,{ALLOWED}"
     mount = make_mount(options=words)
     there = mount.ns("there")
 
@@ -185,7 +185,7 @@ def test_a_foreign_image_gets_nothing(
         os.rename(there, mount.dir / "renamed")
         os.rename(mount.dir / "renamed", there)
         reason = f"the mount doesn't allow its origin {secret}: mount with -o allow_origin={secret}"
-        assert origin_status(mount, there)["refused"] == reason
+        assert origin_status(mount, there)["not_allowed"] == reason
         assert f"namespace there is refused: {reason}" in mount.log.read_text()
         found = hcfs("doctor", mount.dir, check=False)
         assert f"there: {reason}" in found.stdout
@@ -225,7 +225,7 @@ def test_a_foreign_image_gets_nothing(
     assert load(there / "other") == b"other"
     assert hcfs("umount", mount.dir).returncode == 0
     mount.mount()
-    assert origin_status(mount, there)["refused"] is None
+    assert origin_status(mount, there)["not_allowed"] is None
 
 
 def test_what_a_refused_namespace_has_can_be_given_up(make_mount: Callable[..., Mount], secret: Path) -> None:
@@ -245,7 +245,7 @@ def test_what_a_refused_namespace_has_can_be_given_up(make_mount: Callable[..., 
 
 
 def test_info_lists_what_an_image_wants(make_mount: Callable[..., Mount], s3: S3, tmp_path: Path) -> None:
-    mount = make_mount(options=f"allow_origin={tmp_path}")
+    mount = make_mount(options=f"{ALLOWED},allow_origin={tmp_path}")
     mount.ns("kv")
     namespace(mount, s3, {}, name="runs", write_policy="write-through")
     hcfs("ns", "create", mount.dir, "models", "--origin", tmp_path / "a b")
