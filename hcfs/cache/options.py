@@ -87,6 +87,9 @@ _QUOTAS = ("quota", "salt_quota")
 OF_ORIGIN = ("origin_changes", "origin_check", "origin_open", "write_policy")
 """Options that say something only beside an origin."""
 
+ABOUT_ORIGIN = ("origin", *OF_ORIGIN)
+"""Options by which the daemon reads and writes elsewhere, with its own rights."""
+
 OPTIONS = ("staging_patterns", "verify", *_QUOTAS, "origin", *OF_ORIGIN)
 """Names of all options."""
 
@@ -159,11 +162,12 @@ def parse(attributes: Mapping[bytes, bytes]) -> NamespaceOptions:
 
 def _origin(value: str) -> str:
     """An origin's URL, if it is one that can be had."""
+    problem = ""
     try:
         parts = urlsplit(value)
-        problem = ""
-    except ValueError:  # as brackets that no address is in
-        parts, problem = urlsplit(""), "it isn't a URL"
+        value.encode()
+    except ValueError:  # as of brackets that no host is in
+        problem, parts = "it isn't a URL, nor UTF-8", urlsplit("")
     if problem:
         pass
     elif any(character in value for character in "\0\n?#"):

@@ -21,6 +21,7 @@ from hcfs.errors import HcfsError
 from hcfs.fuse.handshake import HandshakeFailed
 from hcfs.mount import logs, mountpoint, tuning
 from hcfs.mount.administration import Administration
+from hcfs.mount.allowed_origins import AllowedOrigins
 from hcfs.mount.client import mount_at, read_status
 from hcfs.mount.control import Control
 from hcfs.mount.faults import attempt, log_what_ends_threads
@@ -254,7 +255,11 @@ def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], No
         stack.callback(filesystem.abandon_all)
         stack.callback(filesystem.close)
         if not options.read_only:
-            filesystem.origins = Origins(filesystem, upload_attempts=options.upload_attempts)
+            filesystem.origins = Origins(
+                filesystem,
+                upload_attempts=options.upload_attempts,
+                allowed=AllowedOrigins(options.allow_origin),
+            )
             stack.callback(filesystem.origins.close)
             notifier.is_slow = lambda parent: filesystem.origin_of(parent) is not None
         scrubbing = Scrubbing(filesystem)

@@ -12,7 +12,8 @@ import stat
 import sys
 import threading
 import traceback
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from io import TextIOWrapper
 
 from hcfs.errors import HcfsError
 from hcfs.mount.faults import attempt
@@ -20,6 +21,9 @@ from hcfs.printable import printable
 
 _STACKS_WAIT = 1.0
 """Seconds for whoever is just writing to the log, and may be what hangs."""
+
+MODE = 0o640
+"""Of log files that are made here: they have paths of the tenants' files."""
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -35,8 +39,13 @@ def default_log(directory: str) -> str:
 
 
 class LogFile(logging.handlers.WatchedFileHandler):
-    """Appends to a file, also after logrotate moved it. A file that can't be written any more costs the lines, and
-    never those who log."""
+    """Appends to a file, also after logrotate moved it. Others than its owner and group can't read it, also when it is
+    made anew; one that is there keeps its mode. A file that can't be written any more costs the lines, and never those
+    who log."""
+
+    def _open(self) -> TextIOWrapper:
+        fd = _open_private(self.baseFilename)
+        return open(fd, "a", encoding=self.encoding, errors=self.errors)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line; where that fails it is lost."""
@@ -53,6 +62,15 @@ class LogFile(logging.handlers.WatchedFileHandler):
             self._statstream()
         if former is not None:
             former.close()
+
+
+def _open_private(path: str) -> int:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    with suppress(FileExistsError):
+        fd = os.open(path, flags | os.O_EXCL, MODE)
+        os.fchmod(fd, MODE)  # whatever the umask
+        return fd
+    return os.open(path, flags, MODE)
 
 
 def open_log(path: str) -> logging.Handler:

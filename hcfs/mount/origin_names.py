@@ -4,7 +4,10 @@ policy says so, and an origin comes and goes only in an empty one."""
 from __future__ import annotations
 
 import errno
+import logging
+import os
 
+from hcfs.cache.options import checked
 from hcfs.mount.answers import Blocking, Caller, CallError, Entry
 from hcfs.mount.attributes import Changes
 from hcfs.mount.namespace_origin import Origin
@@ -14,6 +17,8 @@ from hcfs.mount.remote import Remote
 from hcfs.mount.versions import Fate
 from hcfs.mount.xattrs import OWN, Xattrs
 from hcfs.store.errors import NoSuchObject
+
+log = logging.getLogger(__name__)
 
 
 class OriginNames(Xattrs):
@@ -37,6 +42,11 @@ class OriginNames(Xattrs):
     def _remote(self, ino: int) -> Remote | None:
         return self.origins.remote(ino) if self.origins else None
 
+    def is_refused(self, ino: int) -> bool:
+        """Whether an inode is of a namespace whose origin the mount refuses."""
+        origin = self.origin_of(ino)
+        return origin is not None and origin.not_allowed is not None
+
     def refuse_read_only(self, *inodes: int) -> None:
         """EROFS for a change of what an origin has, unless its write policy allows it; the namespace's own directory
         isn't part of it."""
@@ -47,8 +57,10 @@ class OriginNames(Xattrs):
 
     def setxattr(self, ino: int, name: bytes, value: bytes, caller: Caller) -> None:
         """As Xattrs.setxattr; ENOTEMPTY for an origin's coming, change or end in a namespace that holds files: none of
-        them may come to be another kind of file than it was stored as."""
+        them may come to be another kind of file than it was stored as. EACCES for an origin that the mount doesn't
+        allow."""
         self._refuse_below(ino)
+        self._require_allowed(ino, name, value, caller)
         if self.origins is not None and name == OWN + b"origin" and value != b"none" and self._is_namespace(ino):
             self.origins.require_library(value.decode(errors="surrogateescape"))
         with self._origin_may_change(ino, name, value):
@@ -60,6 +72,19 @@ class OriginNames(Xattrs):
         with self._origin_may_change(ino, name, b"none"):
             super().removexattr(ino, name, caller)
         self._note_options(ino, name)
+
+    def _require_allowed(self, ino: int, name: bytes, value: bytes, caller: Caller) -> None:
+        if name != OWN + b"origin" or self.origins is None:
+            return
+        if self.versions.get(ino) is not None or not self._is_namespace(ino):
+            return
+        with self.lock:
+            self._require_option(ino, None, name, caller)
+        url = checked("origin", value.decode(errors="surrogateescape"))
+        refusal = None if url is None else self.origins.allowed.refusal(url)
+        if refusal is not None:
+            log.info("namespace %s gets no origin: %s", os.fsdecode(self._namespace_name(ino)), refusal)
+            raise CallError(errno.EACCES, refusal)
 
     def _origin_may_change(self, ino: int, name: bytes, value: bytes) -> OriginChange:
         options = (OWN + b"origin", OWN + b"write_policy")

@@ -17,11 +17,13 @@ from weakref import WeakValueDictionary
 
 from hcfs.cache import ABSENT, ANYTHING, NamespaceOptions
 from hcfs.errors import HcfsError, UsageError
+from hcfs.mount.allowed_origins import AllowedOrigins
 from hcfs.mount.answers import CallError
 from hcfs.mount.core import REPLACED_KEPT, Core
 from hcfs.mount.ingest import Ingests
 from hcfs.mount.namespace_origin import Origin
 from hcfs.mount.origin_listing import Relisting
+from hcfs.mount.refused_origin import RefusedClient
 from hcfs.mount.remote import REMOTE_INO, Remote, RemoteListing
 from hcfs.mount.sync_marks import rebase
 from hcfs.mount.uploads import Uploads
@@ -43,9 +45,12 @@ REFUSED_SHOWN = 100
 class Origins:
     """The registry. Its threads list and fetch; whoever waits for them does so in threads of its own."""
 
-    def __init__(self, core: Core, *, upload_attempts: int) -> None:
-        """upload_attempts: failures in a row after which an upload in the background is given up."""
+    def __init__(self, core: Core, *, upload_attempts: int, allowed: AllowedOrigins) -> None:
+        """upload_attempts: failures in a row after which an upload in the background is given up. allowed: the origins
+        that the mount allows; a namespace with another one is served as far as the device has it, and changed by
+        nobody."""
         self._core = core
+        self.allowed = allowed
         self._lock = threading.Lock()
         self._origins: dict[int, Origin] = {}
         self._numbers = itertools.count(REMOTE_INO)
@@ -78,24 +83,35 @@ class Origins:
             if former is not None:
                 del self._origins[namespace]
         elif former is None or former.options != options:
-            fault = options.origin_problem
-            uploader = OriginUploader(options.origin, namespace, fault=fault) if options.writes else None
-            client = open_origin(options.origin, fault=fault)
-            origin = Origin(namespace, options, client, uploader)
+            origin = self._made(namespace, options, options.origin)
             if former is not None and former.options.origin == options.origin:
                 origin.listing, origin.counts, origin.outdated = former.listing, former.counts, True
                 origin.noted = former.noted
             self._origins[namespace] = origin
-            problem = client.problem if isinstance(client, ObjectStoreClient) else None
-            if problem is not None:
-                origin.counts.note_error(problem)
-                log.warning("an origin can't be used: %s", problem)
 
     def require_library(self, url: str) -> None:
         """UsageError where an origin can't be had for want of the library."""
         if not url.startswith(("/", "file:")) and find_spec("obstore") is None:
             log.warning("an origin is refused: the library obstore isn't installed; install hcfs[origins]")
             raise UsageError("an origin needs the library obstore: install hcfs[origins]")
+
+    def _made(self, namespace: int, options: NamespaceOptions, url: str) -> Origin:
+        refusal = self.allowed.refusal(url)
+        if refusal is not None:
+            log.warning("namespace %s is refused: %s", self._name_of(namespace), refusal)
+            return Origin(namespace, options, RefusedClient(refusal), None, not_allowed=refusal)
+        fault = options.origin_problem
+        uploader = OriginUploader(url, namespace, fault=fault) if options.writes else None
+        client = open_origin(url, fault=fault)
+        origin = Origin(namespace, options, client, uploader)
+        problem = client.problem if isinstance(client, ObjectStoreClient) else None
+        if problem is not None:
+            origin.counts.note_error(problem)
+            log.warning("an origin can't be used: %s", problem)
+        return origin
+
+    def _name_of(self, namespace: int) -> str:
+        return self._core.store.path_of(namespace).decode(errors="backslashreplace")
 
     def of(self, namespace: int) -> Origin | None:
         """The origin of a namespace; None for a local-only one."""
@@ -129,6 +145,8 @@ class Origins:
     def list_now(self, origin: Origin) -> None:
         """List the origin, together with whoever waits for that already. Blocks, LISTING_WAIT_S at most. EIO when it
         can't be listed: nothing is said to be absent for that."""
+        if origin.not_allowed is not None:
+            raise CallError(errno.EIO, origin.not_allowed)
         with self._lock:
             future = origin.under_way
             if future is None:
@@ -189,15 +207,16 @@ class Origins:
 
     def status(self) -> dict[str, Any]:
         """By namespace: what is listed, and what is under way."""
-        store, shown = self._core.store, {}
+        shown = {}
         for origin in self:
             try:
-                name = store.path_of(origin.namespace).decode(errors="backslashreplace")
+                name = self._name_of(origin.namespace)
             except HcfsError:
                 continue
             listing = origin.listing
             shown[name] = {
                 "url": origin.url,
+                "not_allowed": origin.not_allowed,
                 "objects": None if listing is None else len(listing.remotes),
                 "listed_s": None if listing is None else round(self._core.clock() - listing.at, 1),
                 "refused_objects": 0 if listing is None else len(listing.refused),

@@ -167,6 +167,9 @@ class Uploads(UnsyncedFiles):
     # --- uploading ---------------------------------------------------------------------------------------------------
 
     def _submit(self, unsynced: Unsynced) -> None:
+        origin = self._origins.of(unsynced.namespace)
+        if origin is not None and origin.not_allowed is not None:
+            return  # it stays dirty, for a mount that allows its origin
         self.in_background(unsynced.namespace, lambda: self._run(unsynced))
 
     def _release(self, name: Name) -> None:

@@ -49,8 +49,8 @@ class WrittenFiles(WriteThrough):
                 return oid is not None and self.is_here(oid)
 
     def lookup(self, parent: int, name: bytes, caller: Caller) -> Entry | Blocking[Entry]:
-        origin = self.writable_origin(parent) if parent != ROOT_ID and name not in (b".", b"..") else None
-        if origin is not None:
+        inside = parent != ROOT_ID and name not in (b".", b"..")
+        if inside and (self.writable_origin(parent) is not None or self.is_refused(parent)):
             self.check_name(name)
             if self._is_plain(parent, name, caller):
                 return Lookup.lookup(self, parent, name, caller)
@@ -89,6 +89,9 @@ class WrittenFiles(WriteThrough):
         where the content is cut, else after it was fetched."""
         origin = self.writable_origin(ino)
         if origin is None:
+            reads = flags & os.O_ACCMODE == os.O_RDONLY and not flags & os.O_TRUNC
+            if reads and self.is_refused(ino) and self.is_here(ino):
+                return Opening.open(self, ino, flags, caller)
             return super().open(ino, flags, caller)
         if self.is_here(ino):
             return Opening.open(self, ino, flags, caller)

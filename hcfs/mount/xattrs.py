@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 
-from hcfs.cache import OPTIONS
+from hcfs.cache import ABOUT_ORIGIN, OPTIONS
 from hcfs.mount.answers import Blocking, Caller, CallError
 from hcfs.mount.listing import Listing
 from hcfs.mount.versions import Fate, Version
@@ -42,7 +43,8 @@ class Xattrs(Listing):
         return [name for name in stored if name.startswith(USER) and not name.startswith(OWN)] + own
 
     def setxattr(self, ino: int, name: bytes, value: bytes, caller: Caller) -> None:
-        """Set a user's attribute, or an option of a namespace (by root or the owner of the mount's root)."""
+        """Set a user's attribute, or an option of a namespace (by root or the owner of the mount's root; what
+        concerns an origin, by root or the daemon's own user)."""
         self._refuse_foreign(name)
         with self.lock:
             version = self._version(ino)
@@ -93,7 +95,9 @@ class Xattrs(Listing):
             raise CallError(errno.ENOTSUP)
         if _option(name) not in OPTIONS:
             raise CallError(errno.EPERM)
-        if caller.uid not in (0, self.store.attributes(ROOT_ID).uid):
+        # What an origin is read and written with are the daemon's own rights.
+        administrator = os.geteuid() if _option(name) in ABOUT_ORIGIN else self.store.attributes(ROOT_ID).uid
+        if caller.uid not in (0, administrator):
             raise CallError(errno.EPERM)
 
     # --- what hcfs says ----------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from hcfs.cache import DOUBT, ETAG, SYNC, SyncRecord
+from hcfs.mount.allowed_origins import AllowedOrigins
 from hcfs.mount.origins import Origins
 from hcfs.mount.outgoing import outgoing_object
 from hcfs.mount.sync_marks import mark
@@ -27,7 +28,7 @@ def test_what_is_local_only_makes_no_outgoing(rig: Rig, me: Process) -> None:
     assert weights is not None
     options = rig.fs.cache.namespaces
     options.set_option(weights, "origin", "s3://bucket/x")
-    origins = Origins(rig.fs, upload_attempts=1)
+    origins = Origins(rig.fs, upload_attempts=1, allowed=AllowedOrigins(["s3://bucket"]))
     origin = origins.of(weights)
     assert origin is not None
     assert origin.uploader is None  # read-only
