@@ -40,7 +40,7 @@ ROOMS = {
     ),
 }
 _TYPING = "from typing_extensions import "
-COMMON = {"hcfs", "hcfs.errors", "hcfs.printable"}
+COMMON = {"hcfs", "hcfs.errors", "hcfs.printable", "hcfs.faults"}
 
 
 def imported(path: Path) -> Iterator[tuple[int, str]]:

@@ -21,7 +21,7 @@ from harness.mounts import Mount  # noqa: E402
 from harness.origin_server import Fault  # noqa: E402
 from harness.places import Place  # noqa: E402
 from harness.s3 import S3  # noqa: E402
-from origin.clients import Together, evict_all, namespace  # noqa: E402
+from origin.clients import ALLOWED, Together, evict_all, namespace  # noqa: E402
 from origin.readers import WAYS  # noqa: E402
 
 
@@ -58,7 +58,7 @@ def _runs(place: Path, server: S3, options: argparse.Namespace) -> int:
     mount = Mount(
         place / "image",
         place / "mnt",
-        options=f"lookup_grace=0,data_plane={options.data_plane}",
+        options=f"lookup_grace=0,data_plane={options.data_plane},{ALLOWED}",
         allow_warnings=("isn't fetched",),
     )
     bad = 0

@@ -22,7 +22,7 @@ from harness.origin_server import Fault  # noqa: E402
 from harness.places import Place  # noqa: E402
 from harness.s3 import S3  # noqa: E402
 from harness.weights import noise, safetensors  # noqa: E402
-from origin.clients import evict_all, namespace  # noqa: E402
+from origin.clients import ALLOWED, evict_all, namespace  # noqa: E402
 
 from hcfs.weights import stream  # noqa: E402
 
@@ -53,7 +53,7 @@ def main() -> int:
 
 def _measure(place: Path, server: S3, model: bytes, options: argparse.Namespace) -> None:
     hcfs("mkfs", place / "image", "--size", "512M")
-    mount = Mount(place / "image", place / "mnt", options=f"lookup_grace=0,data_plane={options.data_plane}")
+    mount = Mount(place / "image", place / "mnt", options=f"lookup_grace=0,data_plane={options.data_plane},{ALLOWED}")
     taken: dict[tuple[str, str], list[Times]] = {}
     try:
         mount.mount()

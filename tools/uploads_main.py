@@ -23,7 +23,7 @@ from harness.mounts import Mount  # noqa: E402
 from harness.origin_server import Asked, Fault, OriginServer  # noqa: E402
 from harness.places import Place  # noqa: E402
 from harness.s3 import S3  # noqa: E402
-from origin.clients import namespace, sync  # noqa: E402
+from origin.clients import ALLOWED, namespace, sync  # noqa: E402
 from uploads_writer import number_of  # noqa: E402
 
 
@@ -58,7 +58,7 @@ class Rounds:
         self._options = options
         self._chance = random.Random(options.seed)
         hcfs("mkfs", place / "image", "--size", "128M")
-        words = f"lookup_grace=0,upload_attempts=50,data_plane={options.data_plane}"
+        words = f"lookup_grace=0,upload_attempts=50,data_plane={options.data_plane},{ALLOWED}"
         self._mount = Mount(place / "image", place / "mnt", options=words, allow_warnings=(".",))
         self._problems: list[str] = []
 

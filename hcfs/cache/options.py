@@ -63,6 +63,8 @@ class NamespaceOptions:
     write_policy: WritePolicy | None = None
     """How files reach the origin: not at all (`read-only`), before a close or rename returns (`write-through`), or
     later (`write-back`). None without an origin."""
+    origin_problem: str | None = None
+    """Why what is kept of the origin can't be used by this version; nothing is asked of it then."""
 
     @property
     def revalidate_s(self) -> float | None:
@@ -84,6 +86,9 @@ _QUOTAS = ("quota", "salt_quota")
 
 OF_ORIGIN = ("origin_changes", "origin_check", "origin_open", "write_policy")
 """Options that say something only beside an origin."""
+
+ABOUT_ORIGIN = ("origin", *OF_ORIGIN)
+"""Options by which the daemon reads and writes elsewhere, with its own rights."""
 
 OPTIONS = ("staging_patterns", "verify", *_QUOTAS, "origin", *OF_ORIGIN)
 """Names of all options."""
@@ -117,13 +122,23 @@ def checked(option: str, value: str | None) -> str | None:
 def parse(attributes: Mapping[bytes, bytes]) -> NamespaceOptions:
     """Options from a directory's extended attributes; those without PREFIX aren't options.
 
-    UsageError for an option or value that this version can't honour: a later one wrote it.
+    UsageError for an option or value that this version can't honour: a later one wrote it. One of an origin is no
+    reason to refuse everything else, since nothing there works without the origin: it becomes `origin_problem`.
     """
-    options, texts = NamespaceOptions(), {}
+    options = NamespaceOptions()
+    texts: dict[str, str | None] = {}
+    problem = None
     for key, raw in attributes.items():
         if key.startswith(PREFIX):
             option = key.removeprefix(PREFIX).decode(errors="backslashreplace")
-            value = texts[option] = checked(option, raw.decode(errors="surrogateescape"))
+            text = raw.decode(errors="surrogateescape")
+            try:
+                value = texts[option] = checked(option, text)
+            except UsageError as error:
+                if option != "origin" and option not in OF_ORIGIN:
+                    raise
+                problem = problem or str(error)
+                value = texts[option] = text if option == "origin" else None
             if option == "verify" and value is not None:
                 options = replace(options, verify="open")
             elif option == "quota" and value is not None:
@@ -141,14 +156,21 @@ def parse(attributes: Mapping[bytes, bytes]) -> NamespaceOptions:
         origin_check="length" if texts.get("origin_check") == "length" else "etag",
         origin_open="whole" if texts.get("origin_open") == "whole" or options.verify == "open" else "stream",
         write_policy=_write_policy(texts.get("write_policy")),
+        origin_problem=problem,
     )
 
 
 def _origin(value: str) -> str:
     """An origin's URL, if it is one that can be had."""
-    parts = urlsplit(value)
     problem = ""
-    if any(character in value for character in "\0\n?#"):
+    try:
+        parts = urlsplit(value)
+        value.encode()
+    except ValueError:  # as of brackets that no host is in
+        problem, parts = "it isn't a URL, nor UTF-8", urlsplit("")
+    if problem:
+        pass
+    elif any(character in value for character in "\0\n?#"):
         problem = "it has a character that no origin has"
     elif "@" in parts.netloc:
         problem = "credentials aren't part of it: they come from the daemon's environment"

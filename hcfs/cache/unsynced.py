@@ -44,7 +44,7 @@ class SyncRecord:
         try:
             words = json.loads(value)
             return cls(str(words["base"]), None if words.get("reason") is None else str(words["reason"]))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return cls(ABSENT, "its record can't be read; say with 'hcfs sync' what is to become of it")
 
     def encode(self) -> bytes:

@@ -64,14 +64,22 @@ def _geometry_to_be(target: str) -> Geometry:
         os.close(fd)
 
 
+def _open_private(path: str, flags: int) -> int:
+    """Make a file that its owner alone may read, whatever the umask."""
+    fd = os.open(path, flags, 0o600)
+    os.fchmod(fd, 0o600)
+    return fd
+
+
 @contextmanager
 def sized(target: str, size: int | None) -> Iterator[None]:
-    """Create or grow the image file to `size` bytes; undone when the body fails. Without a size nothing happens."""
+    """Create the image file, with mode 600, or grow it to `size` bytes; undone when the body fails. Without a
+    size nothing happens."""
     if size is None:
         yield
         return
     exists = os.path.exists(target)
-    with open(target, "r+b" if exists else "xb") as image:
+    with open(target, "r+b" if exists else "xb", opener=None if exists else _open_private) as image:
         before = os.fstat(image.fileno()).st_size
         # Growing a file leaves a hole, so that an image may promise more than its filesystem can keep.
         free = shutil.disk_usage(os.path.dirname(os.path.abspath(target))).free

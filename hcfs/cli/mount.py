@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from hcfs.cli.arguments import SIZE, json_option, mount_argument
-from hcfs.cli.output import print_json
+from hcfs.cli.output import print_json, warn
 from hcfs.errors import UsageError
 from hcfs.mountpoint.client import read_status
 from hcfs.store.find import resolve_source
@@ -51,6 +51,7 @@ def command(
       discard=off           batch: tell the device of freed blocks
       data_plane=auto       on, off: threads or pyfuse3 serve the hot requests
       upload_attempts=12    failures in a row after which an upload is given up
+      allow_origin=URL      a prefix of the origins that namespaces may have; none without
       memory=256M, log=FILE as --memory and --log
     """
     from hcfs.daemon.daemon import mount  # brings pyfuse3 and trio along
@@ -60,6 +61,11 @@ def command(
         raise UsageError("--json tells of a mount that serves, for which -f doesn't return; leave one of them out")
     options = MountOptions.parse(",".join(words), config=config, memory=memory, log=log)
     mount(resolve_source(source), directory, options, foreground)
+    if foreground:
+        return
+    status = read_status(directory)
+    for name, origin in status["origins"].items():
+        if origin["not_allowed"] is not None:
+            warn(f"namespace {name} is refused: {origin['not_allowed']}.")
     if as_json:
-        status = read_status(directory)
         print_json({name: status[name] for name in _REPORTED})

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from hcfs.cache.options import OF_ORIGIN, checked
+from hcfs.cache.options import ABOUT_ORIGIN, OF_ORIGIN, checked
 from hcfs.cli.arguments import QUOTA, json_option, mount_argument
 from hcfs.cli.output import (
     Advance,
@@ -24,7 +24,14 @@ from hcfs.cli.output import (
     warn,
 )
 from hcfs.errors import HcfsError, Unfinished, UsageError
-from hcfs.mountpoint.client import Interrupted, administer, namespace_directory, namespace_status, read_status
+from hcfs.mountpoint.client import (
+    Interrupted,
+    administer,
+    namespace_directory,
+    namespace_status,
+    read_config,
+    read_status,
+)
 from hcfs.printable import printable
 
 _XATTR_PREFIX = "user.hcfs."
@@ -203,13 +210,24 @@ def _require_name(name: str) -> None:
         raise UsageError(f"{name!r} can't be a namespace: give one name without '/', such as kv")
 
 
+def _refusal(directory: str, origin: str) -> str | None:
+    """Why the mount at a directory doesn't allow an origin; None when it does."""
+    from hcfs.remote.allowed_origins import AllowedOrigins
+
+    return AllowedOrigins(read_config(directory).get("allow_origin", [])).refusal(origin)
+
+
 def _set(path: str, values: dict[str, str]) -> None:
     for name, value in values.items():
         try:
             os.setxattr(path, _XATTR_PREFIX + name, os.fsencode(value))
         except OSError as error:
             reason = os.strerror(error.errno or 0)
-            if error.errno == errno.EPERM:
+            if error.errno == errno.EPERM and name in ABOUT_ORIGIN:
+                reason = "what concerns an origin is set by root or the user whose daemon serves the mount alone"
+            elif error.errno == errno.EACCES and name == "origin":
+                reason = _refusal(os.path.dirname(path), value) or reason
+            elif error.errno == errno.EPERM:
                 reason = "only root and the owner of the mount's root directory may set options"
             elif error.errno == errno.ENOTEMPTY:
                 reason = (

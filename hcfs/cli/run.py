@@ -71,12 +71,14 @@ def _run(args: Sequence[str]) -> tuple[int, bool]:
             _show(error)
         _say(f"hcfs: {os.fsdecode(error.filename)}: {_sentence(os.strerror(error.errno))}")
         return FAILED, False
-    except Exception as error:
+    except SystemExit:
+        raise
+    except BaseException as error:  # a panic in a library isn't an Exception
         return _bug(error), False
     return (result if isinstance(result, int) else 0), True
 
 
-def _bug(error: Exception) -> int:
+def _bug(error: BaseException) -> int:
     if _debugging():
         _show(error)
         return FAILED
@@ -88,7 +90,7 @@ def _bug(error: Exception) -> int:
     return FAILED
 
 
-def _show(error: Exception) -> None:
+def _show(error: BaseException) -> None:
     for line in "".join(traceback.format_exception(error)).rstrip("\n").split("\n"):
         _say(line)
 

@@ -19,11 +19,13 @@ from hcfs.daemon.administration import Administration
 from hcfs.daemon.options import MountOptions
 from hcfs.daemon.scrubbing import Scrubbing
 from hcfs.daemon.session import Session
+from hcfs.daemon.signals import ignore_stray_signals
 from hcfs.daemon.status import StatusReport
 from hcfs.device import BlockDevice, BufferPool, open_device
 from hcfs.device.mounts import MountEntry, mounts
 from hcfs.device.processes import name_processes
 from hcfs.errors import HcfsError
+from hcfs.faults import attempt, log_what_ends_threads
 from hcfs.filesystem.control import Control
 from hcfs.filesystem.filesystem import Filesystem
 from hcfs.frontends.data_plane import DataPlane, pool_budget
@@ -36,7 +38,9 @@ from hcfs.mountpoint import mountpoint, tuning
 from hcfs.mountpoint.client import mount_at, read_status
 from hcfs.mountpoint.fuse_connections import is_stopped, servers_of
 from hcfs.mountpoint.guard import abort, guard_child, start_guard
+from hcfs.origin.environment import tidy_environment
 from hcfs.printable import printable
+from hcfs.remote.allowed_origins import AllowedOrigins
 from hcfs.remote.kinds import add_origins, show_offline
 from hcfs.remote.origins import Origins
 from hcfs.store import Store, UnrecoveredStore
@@ -226,6 +230,10 @@ def _leave_terminal() -> None:
 
 def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], None]) -> None:
     """Mount, call `ready` when it serves, and return when it has ended and everything is durable."""
+    ignore_stray_signals()
+    _note_tidied(tidy_environment())
+    logs.show_stacks_when_told()
+    log_what_ends_threads()
     tuning.tune_process()
     pool = BufferPool(options.memory if options.data_plane == "off" else pool_budget(options.memory))
     with ExitStack() as stack:
@@ -252,7 +260,8 @@ def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], No
         if options.read_only:
             show_offline(filesystem)
         else:
-            origins = add_origins(filesystem, upload_attempts=options.upload_attempts)
+            allowed = AllowedOrigins(options.allow_origin)
+            origins = add_origins(filesystem, upload_attempts=options.upload_attempts, allowed=allowed)
             stack.callback(origins.close)
             notifier.is_slow = _has_origin(origins)
         scrubbing = Scrubbing(filesystem)
@@ -276,10 +285,9 @@ def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], No
         gc.freeze()
 
         def ending() -> None:
-            control.end()
-            scrubbing.end()
-            if origins is not None:
-                origins.end()
+            for part in (control, scrubbing, origins):
+                if part is not None:
+                    attempt("the end of what is under way", part.end)
 
         session = Session(
             filesystem, cache, store, options.commit_interval, scrubbing=scrubbing, discards=discards, on_end=ending
@@ -296,6 +304,11 @@ def _serve(source: str, path: str, options: MountOptions, ready: Callable[[], No
 
 def _has_origin(origins: Origins) -> Callable[[int], bool]:
     return lambda directory: bool(origins) and origins.of_inode(directory) is not None
+
+
+def _note_tidied(names: list[str]) -> None:
+    if names:
+        log.info("blanks and line ends were taken off these variables of the environment: %s", ", ".join(names))
 
 
 def _make_cache(store: Store, options: MountOptions, notifier: Notifier) -> Cache:
@@ -335,6 +348,7 @@ def _run(
     serving: Callable[[], None],
 ) -> None:
     """Mount and serve, through the data plane where that is wanted and can be, until the mount has ended."""
+    session.listen()
     kernel_options = options.kernel_options(source)
     refusal = "data_plane=off"
     if options.data_plane != "off":
@@ -361,7 +375,7 @@ def _serve_through(
         notifier.start(front.notices)
         trio.run(session.run, front, serving)
     finally:
-        notifier.stop()
+        attempt("the end of notices", notifier.stop)
         front.close()
 
 

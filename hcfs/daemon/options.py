@@ -12,6 +12,8 @@ from typing import Any
 from hcfs.cache.sizes import parse_size
 from hcfs.daemon.words import KERNEL_WORDS, REFUSED, is_word
 from hcfs.errors import UsageError
+from hcfs.remote.allowed_origins import OPTION as ALLOW_ORIGIN
+from hcfs.remote.allowed_origins import checked_prefix
 
 DISCARDS = ("off", "batch")
 DATA_PLANE_VARIABLE = "HCFS_DATA_PLANE"
@@ -46,6 +48,8 @@ class MountOptions:
     can't."""
     upload_attempts: int = 12
     """How often in a row an upload in the background may fail before it is given up and shown as failed."""
+    allow_origin: tuple[str, ...] = ()
+    """Prefixes of the origins that namespaces may have; without any, none has one."""
     log: str | None = None
     """File of the daemon's log; None for the default place."""
     config: str | None = None
@@ -111,10 +115,12 @@ class MountOptions:
                 continue
             elif name in REFUSED:
                 raise UsageError(f"the mount option {_shown(name, value)!r} can't be kept: {REFUSED[name]}")
+            elif name == ALLOW_ORIGIN:  # said as often as wanted
+                changes[name] = (*changes.get(name, ()), *_prefixes(name, value))
             elif name in _VALUES:
                 changes[name] = _VALUES[name](name, value)
             else:
-                known = ", ".join(f"{each}=" for each in _VALUES)
+                known = ", ".join(f"{each}=" for each in (*_VALUES, ALLOW_ORIGIN))
                 raise UsageError(f"unknown mount option {_shown(name, value)!r}: hcfs's own are {known}")
         return replace(self, words=tuple(words), **changes)
 
@@ -175,6 +181,13 @@ def discard_mode(name: str, value: object) -> str:
     if value not in DISCARDS:
         raise UsageError(f"{_shown(name, value)} is no way to discard; write discard=off or discard=batch")
     return str(value)
+
+
+def _prefixes(name: str, value: object) -> list[str]:
+    """One prefix, or those of TOML's list."""
+    if isinstance(value, bool):
+        raise UsageError(f"{name} names no origin; write {name}=s3://BUCKET/PREFIX or {name}=/DIRECTORY")
+    return [checked_prefix(each) for each in (value if isinstance(value, list) else [value])]
 
 
 def _shown(name: str, value: object) -> str:

@@ -206,6 +206,15 @@ class Scrubbing:
     def _recorded(self) -> Pass:
         try:
             value = self._store.get_xattr(ROOT_ID, RECORD)
-            return Pass() if value is None else Pass(**json.loads(value))
-        except (HcfsError, ValueError, TypeError):
+            if value is None:
+                return Pass()
+            words = json.loads(value)
+            position, objects, checked, damaged = (
+                max(0, int(words[name])) for name in ("position", "objects", "checked_bytes", "damaged")
+            )
+            began, finished = (
+                None if words[name] is None else float(words[name]) for name in ("began_at", "finished_at")
+            )
+            return Pass(position, objects, checked, damaged, began, finished)
+        except (HcfsError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return Pass()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-import signal
 from collections.abc import Awaitable, Callable
 
 import trio
 
 from hcfs.cache import Cache
+from hcfs.daemon import logs
 from hcfs.daemon.scrubbing import Scrubbing
+from hcfs.daemon.signals import REOPENING, Signals
 from hcfs.errors import HcfsError
+from hcfs.faults import attempt
 from hcfs.filesystem.filesystem import Filesystem
 from hcfs.frontends.front_ends import FrontEnd
 from hcfs.store import Store
@@ -48,10 +50,16 @@ class Session:
         self._on_end = on_end
         self._scrubbing = scrubbing
         self._discards = discards
+        self._heeded = Signals()
         self._ends = False
         self._scrub_wanted = trio.Event()
         self._pending = trio.Event()
         self._serving = trio.Event()
+
+    def listen(self) -> None:
+        """Take note of signals from now on, for `run` to act on. In the main thread; call it before there is a mount,
+        which a signal would leave without anybody who serves it."""
+        self._heeded.listen()
 
     async def run(self, front: FrontEnd, on_serving: Callable[[], None]) -> None:
         """Serve through a front end. on_serving is called in a worker thread once the kernel has shaken hands.
@@ -88,31 +96,38 @@ class Session:
 
     def _end(self) -> None:
         self._ends = True
-        self._on_end()
+        attempt("what the end of a mount begins with", self._on_end)
 
     def _signal_scrub(self) -> None:
         self._scrub_wanted.set()
 
     async def _signals(self, front: FrontEnd) -> None:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
-            async for number in received:
-                log.info("%s: unmounting", signal.Signals(number).name)
-                self._end()
-                front.end()
+        while True:
+            number = await self._heeded.next()
+            if number == REOPENING and logs.has_file():
+                if attempt("opening the log anew", logs.reopen):
+                    log.info("%s: the log is opened anew", number.name)
+                continue
+            log.info("%s: unmounting", number.name)
+            self._end()
+            front.end()
 
     async def _announce(self, on_serving: Callable[[], None]) -> None:
         await self._serving.wait()
-        await trio.to_thread.run_sync(on_serving)
+        await trio.to_thread.run_sync(attempt, "what follows the mount", on_serving)
 
     async def _steadily(self, task: Callable[[], Awaitable[None]]) -> None:
-        """Run a task again and again, whatever it raises. Cancelled at its checkpoints, nothing half done."""
+        """Run a task again and again, whatever it raises, but for what trio cancels it with. Cancelled at its
+        checkpoints, nothing half done."""
         while True:
             try:
                 await task()
+            except (trio.Cancelled, GeneratorExit):
+                raise
             except HcfsError as error:
                 log.warning("%s", error)
                 await trio.sleep(HOUSEKEEPING)
-            except Exception:
+            except BaseException:
                 log.exception("a background task failed unexpectedly and is tried again")
                 await trio.sleep(HOUSEKEEPING)
 

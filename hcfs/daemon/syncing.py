@@ -68,6 +68,7 @@ class Syncing:
                 for each in uploads.of(namespace):
                     uploads.retry(each)
         if wait:
+            self._require_allowed(origin)
             uploads.wait(namespace, command.stopped, POLL)
         with self._lock:
             unsynced_files = uploads.of(namespace)
@@ -81,7 +82,12 @@ class Syncing:
                 "stopped": command.stopped(),
             }
 
+    def _require_allowed(self, origin: Origin) -> None:
+        if origin.not_allowed is not None:
+            raise CallError(errno.EACCES, f"nothing is uploaded here: {origin.not_allowed}")
+
     def _require_uploader(self, origin: Origin) -> None:
+        self._require_allowed(origin)
         if origin.uploader is None:
             raise CallError(errno.EROFS, "the namespace's write policy is read-only: nothing is uploaded")
 

@@ -133,6 +133,10 @@ def _clients(status: Status) -> Findings:
 def _origins(status: Status) -> Findings:
     yield from _library(status)
     for name, origin in status.get("origins", {}).items():
+        if origin.get("not_allowed"):
+            remedy = "if it may go there: unmount, and mount with that option too; 'hcfs info' lists what a store wants"
+            yield failed("origin", f"{name}: {origin['not_allowed']}", remedy)
+            continue
         error = origin.get("last_error")
         # Of uploads, what counts is what is given up now, and not what has been resolved.
         if error and not is_conflict(error) and error not in [each["reason"] for each in origin.get("failed", ())]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 
-log = logging.getLogger(__name__)
+from hcfs.faults import attempt
 
 THREADS = 4
 
@@ -19,15 +18,8 @@ class Background:
 
     def run(self, work: Callable[[], None]) -> None:
         """Do it soon, in another thread. What it raises is a bug, and is logged."""
-        self.executor.submit(_guarded, work)
+        self.executor.submit(attempt, "background work", work)
 
     def close(self) -> None:
         """Wait for what is under way. Nothing may be given after it."""
         self.executor.shutdown(wait=True)
-
-
-def _guarded(work: Callable[[], None]) -> None:
-    try:
-        work()
-    except Exception:
-        log.exception("background work failed unexpectedly")

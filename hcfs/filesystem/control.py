@@ -190,7 +190,7 @@ class Control:
         except HcfsError as error:
             name = errno.errorcode.get(error.errno, str(error.errno))
             return _encoded({"error": str(error), "errno": name}), error.errno
-        except Exception as error:
+        except BaseException as error:
             log.exception("a command failed unexpectedly: %r", data[:200])
             what = f"a bug in hcfs ended the command ({type(error).__name__}): the daemon's log has the details"
             return _encoded({"error": what, "errno": "EIO"}), errno.EIO

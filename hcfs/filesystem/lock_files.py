@@ -80,7 +80,7 @@ class LockFile:
             try:
                 self._changes += 1
                 return self._in_place().write(offset, data)
-            except HcfsError:
+            except BaseException:
                 self._give_up()
                 raise
 
@@ -90,7 +90,7 @@ class LockFile:
             try:
                 self._changes += 1
                 self._in_place().truncate(size)
-            except HcfsError:
+            except BaseException:
                 self._give_up()
                 raise
 
@@ -115,7 +115,7 @@ class LockFile:
             try:
                 staged.seal()
                 self._store.publish_in_place(staged)
-            except HcfsError:
+            except BaseException:
                 self._give_up()
                 raise
             former, self._pin = self._pin, self._store.pin(self.oid)

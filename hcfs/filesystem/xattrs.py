@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from hcfs.cache import OPTIONS
+from hcfs.cache import ABOUT_ORIGIN, OPTIONS
 from hcfs.filesystem.calls import Blocking, Caller, CallError
 from hcfs.filesystem.entries import Entries
 from hcfs.filesystem.versions.version import Fate, Version, Versions
@@ -100,7 +101,8 @@ class Xattrs:
         return [name for name in stored if name.startswith(USER) and not name.startswith(OWN)] + own
 
     def setxattr(self, ino: int, name: bytes, value: bytes, caller: Caller) -> None:
-        """Set a user's attribute, or an option of a namespace (by root or the owner of the mount's root)."""
+        """Set a user's attribute, or an option of a namespace (by root or the owner of the mount's root; what
+        concerns an origin, by root or the daemon's own user)."""
         self._change(ino, name, value, caller)
 
     def removexattr(self, ino: int, name: bytes, caller: Caller) -> None:
@@ -140,9 +142,12 @@ class Xattrs:
         silence. EPERM for what isn't an option of a namespace, or isn't the caller's to set."""
         if version is not None or not self._is_namespace(ino):
             raise CallError(errno.ENOTSUP)
-        if key.decode(errors="backslashreplace") not in OPTIONS:
+        option = key.decode(errors="backslashreplace")
+        if option not in OPTIONS:
             raise CallError(errno.EPERM)
-        if caller.uid not in (0, self._store.attributes(ROOT_ID).uid):
+        # What an origin is read and written with are the daemon's own rights.
+        administrator = os.geteuid() if option in ABOUT_ORIGIN else self._store.attributes(ROOT_ID).uid
+        if caller.uid not in (0, administrator):
             raise CallError(errno.EPERM)
 
     def _version(self, ino: int) -> Version | None:

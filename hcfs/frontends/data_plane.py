@@ -12,6 +12,7 @@ import trio
 
 from hcfs.device import Arena
 from hcfs.errors import HcfsError
+from hcfs.faults import attempt
 from hcfs.filesystem.filesystem import Filesystem
 from hcfs.frontends.data_plane_handlers import HotCalls
 from hcfs.frontends.front_ends import attach, cannot_mount, run_library
@@ -189,7 +190,7 @@ class DataPlane:
         if self._watchdog is not None:
             self._watchdog.stop()
         if connection_of(self._path) == self._number:
-            unmount_now(self._path, lazy=True)
+            attempt("unmounting", lambda: unmount_now(self._path, lazy=True))
         workers.finish()
         self._bridge.stop()
         # Whoever still has a file open there gets errors from now on, and the thread that waits for requests ends.

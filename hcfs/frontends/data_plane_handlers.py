@@ -87,7 +87,7 @@ class HotCalls:
             Opcode.DESTROY: Route(self._destroy),
         }
 
-    def failed(self, request: Request, error: Exception) -> int:
+    def failed(self, request: Request, error: BaseException) -> int:
         """The errno for what a handler raised; what isn't the user's or the medium's fault is logged, and is EIO."""
         if isinstance(error, HcfsError):
             return error.errno
@@ -105,7 +105,7 @@ class HotCalls:
                 path = self._fs.path_of(request.nodeid)
                 if request.opcode in _NAME_AT:
                     path = os.path.join(path, name_of(request.body[_NAME_AT[Opcode(request.opcode)] :]))
-        except Exception as error:
+        except BaseException as error:
             return f" of inode {request.nodeid} ({error})"
         return f" of {path.decode(errors='backslashreplace')!r}"
 

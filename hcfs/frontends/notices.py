@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import Protocol
 
+from hcfs.faults import attempt
 from hcfs.filesystem.versions.version import Name
 
 log = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ class Notifier:
             if send is None:
                 return
             if self._live:
-                send()
+                attempt("a notice to the kernel", send)
 
     def _entry(self, parent: int, name: bytes) -> None:
         assert self._notices is not None

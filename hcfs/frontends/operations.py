@@ -37,21 +37,22 @@ LISTED_AT_ONCE = 256
 
 
 def handler(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Let nothing but FUSEError out: pyfuse3's main loop, and the mount with it, ends at anything else."""
+    """Let nothing but FUSEError out: pyfuse3's main loop, and the mount with it, ends at anything else, of whatever
+    class. What trio cancels a task with goes on, since trio waits for it; that is when the loop ends."""
     name = method.__name__
     opcode = name.upper()
     by_handle = "fh" in inspect.signature(method).parameters and "inode" not in inspect.signature(method).parameters
 
     @functools.wraps(method)
     async def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
-        _count(args, opcode)
         try:
+            _count(args, opcode)
             return await method(*args, **kwargs)
-        except FUSEError:
+        except (FUSEError, trio.Cancelled, GeneratorExit):
             raise
         except HcfsError as error:
             raise FUSEError(error.errno) from None
-        except Exception:
+        except BaseException:
             log.exception("%s%s failed unexpectedly; the call gets EIO", name, _where(args, by_handle))
             raise FUSEError(errno.EIO) from None
 
@@ -311,7 +312,10 @@ def _count(args: Sequence[object], opcode: str) -> None:
 
 def _where(args: Sequence[object], by_handle: bool) -> str:
     operations = args[0]
-    return operations.where(args[1:], by_handle) if isinstance(operations, Operations) else ""
+    try:
+        return operations.where(args[1:], by_handle) if isinstance(operations, Operations) else ""
+    except BaseException as error:
+        return f" of what can't be named ({error})"
 
 
 def _caller(ctx: RequestContext) -> Caller:

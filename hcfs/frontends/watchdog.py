@@ -7,8 +7,11 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import trio
+
+from hcfs.faults import attempt
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +45,8 @@ class Watchdog:
         while not self._stop.wait(LOOK):
             if self._answers() or self._stop.is_set():
                 continue
-            self._give_up(f"the main loop has stood still for {LIMIT:g} s")
+            reason = f"the main loop has stood still for {LIMIT:g} s"
+            attempt("giving the mount up", partial(self._give_up, reason))
             if not self._answers() and not self._stop.is_set():
                 log.critical("the main loop still stands still; the daemon ends itself, as in a crash")
                 logging.shutdown()

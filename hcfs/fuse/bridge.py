@@ -76,10 +76,15 @@ class Bridge:
         while True:
             try:
                 length = self.plane.recv_into(buffer)
-            except OSError:
+            except OSError as error:
+                # Requests go on coming, and would wait for ever.
+                self._on_broken(f"libfuse's answers can't be read any more ({error})")
                 return
             if not length:
                 return
+            if length < OUT_HEADER.size:
+                log.error("libfuse sent %d bytes through the bridge, which are no answer; they are dropped", length)
+                continue
             _, code, unique = OUT_HEADER.unpack_from(buffer)
             if not unique:
                 # A notice: written here it would wait for a LOOKUP whose answer waits behind it, for ever.

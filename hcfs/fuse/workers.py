@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +36,11 @@ _JOINED = 4096
 
 Later = Callable[[], Answer] | InLane
 """What would wait, for a thread that may."""
+
+_AGAIN = 0.1
+_AGAIN_MAX = 3.0
+"""Seconds until a thread that failed by a fault of its own serves again, doubled each time: else it might do nothing
+but fail."""
 
 Handler = Callable[[Request], Answer | Forward | Later | Parked]
 """Answers from memory; what would wait comes back as a function, or as one with the lane to run it in. Only one that
@@ -63,7 +69,7 @@ class Workers:
         payloads: Payloads,
         *,
         others: Sequence[Lane] = (),
-        failed: Callable[[Request, Exception], int],
+        failed: Callable[[Request, BaseException], int],
         on_end: Callable[[], None],
     ) -> None:
         """control: the lane of what the leader's handlers leave to do; others: lanes that they name. failed: the
@@ -149,7 +155,7 @@ class Workers:
                 with self._lock:
                     self._followers -= 1
                     alone = not self._followers and len(self._threads) < self._most
-                job = self._lead()
+                job = self._led()
                 if job is not None:
                     self.hops += 1
                     if alone and not self._followers:
@@ -157,6 +163,17 @@ class Workers:
             if job is None:
                 return
             self._run(job)
+
+    def _led(self) -> Job | None:
+        """_lead, whatever it raises: without a leader nothing is ever answered again."""
+        pause = _AGAIN
+        while True:
+            try:
+                return self._lead()
+            except BaseException:
+                log.exception("the thread that reads requests failed unexpectedly, and goes on")
+                time.sleep(pause)
+                pause = min(2 * pause, _AGAIN_MAX)
 
     def _lead(self) -> Job | None:
         """Serve until there is something for this thread alone; None when the mount has ended. The turn is held."""
@@ -168,7 +185,10 @@ class Workers:
                 self._stopping = True
                 if not self._ended:
                     self._ended = True
-                    self._on_end()
+                    try:
+                        self._on_end()
+                    except BaseException:
+                        log.exception("the mount has ended, and its main loop can't be told")
                 return None
             job = self._taken(length, self._payload)
             if job is not None and job.lane.enter(job):
@@ -179,7 +199,7 @@ class Workers:
         """_take, whatever it raises: a thread less, and the turn with it, would be the end of the mount."""
         try:
             return self._take(length, payload)
-        except Exception:
+        except BaseException:
             log.exception("a request was answered EIO, for a fault of the data plane itself")
             self._reply(IN_HEADER.unpack_from(self._head)[2], errno.EIO)
             return None
@@ -237,12 +257,15 @@ class Workers:
         while job is not None:
             request = job.request
             answer = self._outcome(job)
-            if isinstance(answer, Parked):
-                self._park(job, answer)
-            else:
-                self._reply(request.unique, answer)
-                if request.buffer is not None:
-                    self._payloads.give(request.buffer)
+            try:
+                if isinstance(answer, Parked):
+                    self._park(job, answer)
+                else:
+                    self._reply(request.unique, answer)
+                    if request.buffer is not None:
+                        self._payloads.give(request.buffer)
+            except BaseException:
+                log.exception("what follows an answer failed unexpectedly")
             job = job.lane.leave()
 
     def _park(self, job: Job, parked: Parked) -> None:
@@ -250,7 +273,7 @@ class Workers:
         try:
             # So that there is a thread for it then: whoever calls back mayn't wait, and can't answer.
             self._resumed.submit(_nothing)
-        except RuntimeError:
+        except BaseException:
             self._reply(job.request.unique, errno.EIO)
             return
         with self._lock:
@@ -259,8 +282,15 @@ class Workers:
                 self._parked.add(job)
         if finishing:
             self._reply(job.request.unique, errno.EIO)
-        else:
+            return
+        try:
             parked.call_back(partial(self._run_again, job))
+        except BaseException as error:
+            with self._lock:
+                waits = job in self._parked
+                self._parked.discard(job)
+            if waits:
+                self._reply(job.request.unique, self._errno_of(job.request, error))
 
     def _run_again(self, job: Job) -> None:
         """Never blocks. A job is parked, or counted by its lane, so `finish` misses none."""
@@ -276,16 +306,34 @@ class Workers:
         """An exception must always become an answer: a request without one hangs its caller for ever."""
         try:
             return handler(request)
-        except Exception as error:
-            return self._failed(request, error)
+        except BaseException as error:
+            return self._errno_of(request, error)
 
     def _outcome(self, job: Job) -> Answer | Parked:
         try:
             return job.run()
-        except Exception as error:
-            return self._failed(job.request, error)
+        except BaseException as error:
+            return self._errno_of(job.request, error)
+
+    def _errno_of(self, request: Request, error: BaseException) -> int:
+        try:
+            return self._failed(request, error)
+        except BaseException:
+            log.exception("what a request failed with can't be said")
+            return errno.EIO
 
     def _reply(self, unique: int, answer: Answer) -> None:
+        """Never raises: an answer that can't be put together becomes EIO."""
+        try:
+            self._send(unique, answer)
+        except BaseException:
+            log.exception("request %d was answered EIO: its answer can't be sent", unique)
+            try:
+                self._send(unique, errno.EIO)
+            except BaseException:
+                log.exception("request %d stays without an answer", unique)
+
+    def _send(self, unique: int, answer: Answer) -> None:
         try:
             if isinstance(answer, int):
                 self._connection.send(OUT_HEADER.pack(OUT_HEADER.size, -answer, unique))

@@ -56,6 +56,11 @@ def read_status(directory: str) -> dict[str, Any]:
     return _read_json(directory, "status.json")
 
 
+def read_config(directory: str) -> dict[str, Any]:
+    """`.hcfs/config.json` of the mount at a directory; errors as read_status."""
+    return _read_json(directory, "config.json")
+
+
 def namespace_status(directory: str, name: str) -> dict[str, Any]:
     """Options and usage of a namespace; errors as read_status, UsageError when there is no such namespace."""
     namespace_directory(directory, name)

@@ -15,6 +15,7 @@ import signal
 import time
 from typing import NamedTuple
 
+from hcfs.daemon.signals import ignore_all_signals
 from hcfs.host.process import Process, has_ended, is_running, process_of
 from hcfs.mountpoint.client import connection_of
 from hcfs.mountpoint.fuse_connections import servers_of
@@ -34,8 +35,7 @@ _CONNECTIONS = "/sys/fs/fuse/connections"
 def guard_child(path: str, pid: int) -> None:
     """Be the guard of the daemon `pid`, a child of this process, for the mount that it makes at `path`. Returns when it
     has ended and, as it is waited for here, is gone from the process table."""
-    _leave_session()
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    _leave_session(signal.SIGCHLD)
     daemon = process_of(pid)
     if daemon is not None:
         _watch(daemon, path, signal.SIGCHLD)
@@ -49,8 +49,7 @@ def start_guard(path: str) -> None:
     if daemon is None or os.fork():
         return
     try:
-        _leave_session()
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+        _leave_session(signal.SIGUSR1)
         # Sent when the thread that forked has ended, whatever becomes of the others.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1, 0, 0, 0)
         _watch(daemon, path, signal.SIGUSR1)
@@ -109,10 +108,11 @@ def _served(daemon: Process, path: str) -> _Served | None:
     return _Served(connection, found)
 
 
-def _leave_session() -> None:
+def _leave_session(wake: signal.Signals) -> None:
+    """Only the end of the daemon is to end its guard. wake: the signal that tells of it, to be waited for."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {wake})
     os.setsid()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    ignore_all_signals(but=wake)
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)

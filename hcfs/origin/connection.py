@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +13,15 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from hcfs.errors import UsageError
+from hcfs.errors import HcfsError
+from hcfs.origin.environment import problem_of_environment
 from hcfs.origin.errors import NotAtOrigin, OriginChanged, OriginError, OriginRefused
 from hcfs.printable import printable
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, GCSStore, S3Store
+
+log = logging.getLogger(__name__)
 
 CONNECT_S = 5
 _REASON_MAX = 400
@@ -27,27 +32,42 @@ class Connection:
     or from where the machine's platform keeps them, as obstore looks for them: none is an option of hcfs, and none is
     in what is raised.
 
-    The library does no retries of its own, so that one place decides about them."""
+    The library does no retries of its own, so that one place decides about them.
 
-    def __init__(self, url: str, *, silence_s: int, request_s: int) -> None:
+    Whatever it raises leaves here as an OriginError: its panics are no Exceptions, and would end whoever asked."""
+
+    def __init__(self, url: str, *, silence_s: int, request_s: int, fault: str | None = None) -> None:
         """url: `s3://bucket/prefix` or `gs://bucket/prefix`. silence_s: seconds without a byte of an answer after which
-        a request has failed. request_s: seconds for a whole request. UsageError without the library."""
-        if find_spec("obstore") is None:
-            raise UsageError(f"{url} needs the library obstore: install hcfs[origins]")
+        a request has failed. request_s: seconds for a whole request. What can't be used is kept, too: `problem` says
+        why, and so does each request. fault: a reason that the caller has."""
         self.url = url
-        self.google = urlsplit(url).scheme == "gs"
+        self.google = url.startswith("gs:")
         """Whether the origin is Google Cloud Storage."""
+        self._fault = fault
         self._silence_s = silence_s
         self._request_s = request_s
         self._store: S3Store | GCSStore | None = None
         self._lock = threading.Lock()
 
-    def store(self) -> S3Store | GCSStore:
-        """The library's client."""
-        from obstore.store import from_url
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be asked, as far as that can be told without asking; None where it can be tried."""
+        if self._fault is not None:
+            return f"{self.url}: {self._fault}"
+        if find_spec("obstore") is None:
+            return f"{self.url} needs the library obstore: install hcfs[origins]"
+        found = problem_of_environment(google=self.google)
+        return None if found is None else f"{self.url}: {found}"
 
+    def store(self) -> S3Store | GCSStore:
+        """The library's client. OriginRefused where there can be none."""
         with self._lock:
             if self._store is None:
+                problem = self.problem
+                if problem is not None:
+                    raise OriginRefused(problem)
+                from obstore.store import from_url
+
                 allow_http = "GOOGLE_ALLOW_HTTP" if self.google else "AWS_ALLOW_HTTP"
                 options: ClientConfig = {
                     # With options of ours, the library doesn't look for this one in the environment.
@@ -69,30 +89,46 @@ class Connection:
 
     @contextmanager
     def told(self, key: str) -> Iterator[None]:
-        """The library's exceptions as ours."""
-        from obstore import exceptions
-
+        """The library's exceptions as ours, whatever their class. HcfsErrors, and the end of a generator that uses
+        this, pass as they are."""
         try:
             yield
-        except OriginError:
+        except (GeneratorExit, HcfsError):
             raise
-        except FileNotFoundError as error:
-            if not key:
-                raise OriginError(f"{self.url}: {said_of(error)}") from None
-            raise NotAtOrigin(f"{self.where(key)} isn't at the origin") from None
-        except (exceptions.PreconditionError, exceptions.AlreadyExistsError):
-            raise OriginChanged(f"{self.where(key)} has changed since it was listed") from None
-        except (
+        except BaseException as error:
+            raise self._ours(error, key) from None
+
+    def _ours(self, error: BaseException, key: str) -> OriginError:
+        if "obstore" not in sys.modules:
+            return self._unexpected(error, key)
+        from obstore import exceptions
+
+        where = self.where(key)
+        if isinstance(error, FileNotFoundError):
+            return NotAtOrigin(f"{where} isn't at the origin") if key else OriginError(f"{self.url}: {said_of(error)}")
+        if isinstance(error, (exceptions.PreconditionError, exceptions.AlreadyExistsError)):
+            return OriginChanged(f"{where} has changed since it was listed")
+        final = (
             exceptions.PermissionDeniedError,
             exceptions.UnauthenticatedError,
             exceptions.InvalidPathError,
             exceptions.NotSupportedError,
             exceptions.UnknownConfigurationKeyError,
             ValueError,
-        ) as error:
-            raise OriginRefused(f"{self.where(key)}: {said_of(error)}") from None
-        except (exceptions.BaseError, OSError) as error:
-            raise OriginError(f"{self.where(key)}: {said_of(error)}") from None
+        )
+        if isinstance(error, final):
+            return OriginRefused(f"{where}: {said_of(error)}")
+        if isinstance(error, (exceptions.BaseError, OSError)):
+            return OriginError(f"{where}: {said_of(error)}")
+        return self._unexpected(error, key)
+
+    def _unexpected(self, error: BaseException, key: str) -> OriginError:
+        """For a panic of the library, or a bug. The client isn't used again: who knows in which state it is."""
+        self._store = None
+        log.error("%s: what reaches origins failed unexpectedly", self.where(key), exc_info=error)
+        text = f"{self.where(key)}: obstore failed unexpectedly ({type(error).__name__}: {said_of(error)})"
+        kind = OriginError if isinstance(error, MemoryError) else OriginRefused
+        return kind(f"{text}; the daemon's log has the details")
 
 
 def local_directory(url: str) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hcfs.origin.client import Listed
 from hcfs.origin.connection import Connection, said_of
-from hcfs.origin.errors import OriginChanged
+from hcfs.origin.errors import OriginChanged, OriginRefused
 from hcfs.origin.marks import Marks, Sorting
 
 if TYPE_CHECKING:
@@ -25,18 +25,24 @@ CHUNK = 256 << 10
 class ObjectStoreClient:
     """OriginClient by obstore."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, fault: str | None = None) -> None:
         """As Connection's. Nothing is asked yet."""
-        self._connection = Connection(url, silence_s=SILENCE_S, request_s=REQUEST_S)
+        self._connection = Connection(url, silence_s=SILENCE_S, request_s=REQUEST_S, fault=fault)
         self._marks = Marks(self._head)
 
-    def list(self) -> Iterator[list[Listed]]:
-        from obstore.exceptions import InvalidPathError
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be asked, where that is known already; None where it can be tried."""
+        return self._connection.problem
 
+    def list(self) -> Iterator[list[Listed]]:
         sorting = self._marks.begin()
         with self._connection.told(""):
+            store = self._connection.store()
+            from obstore.exceptions import InvalidPathError
+
             try:
-                for page in self._connection.store().list(chunk_size=1000):
+                for page in store.list(chunk_size=1000):
                     yield sorting.certain(_listed(meta) for meta in page)
             except InvalidPathError:
                 sorting = self._marks.begin()
@@ -44,13 +50,18 @@ class ObjectStoreClient:
         yield sorting.rest()
 
     def fetch(self, listed: Listed, start: int, end: int) -> Iterator[memoryview]:
-        import obstore
-
         connection = self._connection
+        if not listed.etag.isprintable():
+            # It would go into a header, and the library panics at it there.
+            raise OriginRefused(
+                f"{connection.where(listed.key)} can't be asked for: its ETag {listed.etag!r} has a control character"
+            )
         options: GetOptions = {"range": (start, end)} if start < end else {}
         if listed.etag:
             options["if_match"] = listed.etag
         with connection.told(listed.key):
+            import obstore
+
             result = obstore.get(connection.store(), listed.key, options=options)
             meta = result.meta
             if meta["size"] != listed.size or (listed.etag and meta["e_tag"] not in (None, listed.etag)):

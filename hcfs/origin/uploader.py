@@ -97,12 +97,14 @@ class OriginUploader:
     """Sends to one origin, for one namespace. Thread-safe; every method blocks, at most for its time limits and, with
     parts, for as many of them. Retries are the caller's."""
 
-    def __init__(self, url: str, namespace: int) -> None:
-        """url: as open_origin's; namespace: the id of its directory. Nothing is asked yet."""
+    def __init__(self, url: str, namespace: int, *, fault: str | None = None) -> None:
+        """url, fault: as open_origin's; namespace: the id of its directory. Nothing is asked yet."""
         self.namespace = namespace
-        directory = local_directory(url)
+        directory = None if fault is not None else local_directory(url)
         self._writer = None if directory is None else DirectoryWriter(url, directory)
-        self._remote = None if directory is not None else Connection(url, silence_s=SILENCE_S, request_s=REQUEST_S)
+        self._remote = (
+            Connection(url, silence_s=SILENCE_S, request_s=REQUEST_S, fault=fault) if directory is None else None
+        )
         self._bodies = threading.Condition()
         self._held = 0
 
@@ -140,10 +142,10 @@ class OriginUploader:
         if self._writer is not None:
             self._writer.remove(key)
             return
-        import obstore
-
         try:
             with self._connection.told(key):
+                import obstore
+
                 obstore.delete(self._connection.store(), key)
         except NotAtOrigin:
             pass
@@ -171,10 +173,10 @@ class OriginUploader:
 
     def _head(self, key: str) -> _Found | None:
         """What the origin has; None for nothing."""
-        import obstore
-
         try:
             with self._connection.told(key):
+                import obstore
+
                 found = obstore.get(self._connection.store(), key, options={"head": True})
                 meta, token = found.meta, found.attributes.get(_TOKEN, "")
                 return _Found(meta["e_tag"] or "", meta["size"], str(token), meta["version"])
@@ -191,8 +193,6 @@ class OriginUploader:
             return self._in_parts(outgoing, base, part)
 
     def _single(self, outgoing: Outgoing, base: str | None) -> Uploaded:
-        import obstore
-
         body, sent = bytearray(outgoing.size), 0
         for piece in outgoing.pieces():
             body[sent : sent + len(piece)] = piece
@@ -200,6 +200,8 @@ class OriginUploader:
         self._require_length(outgoing, sent)
         mode = self._mode(outgoing.key, base)
         with self._connection.told(outgoing.key):
+            import obstore
+
             result = obstore.put(
                 self._connection.store(),
                 outgoing.key,
@@ -227,8 +229,6 @@ class OriginUploader:
     def _in_parts(self, outgoing: Outgoing, base: str | None, part: int) -> Uploaded:
         """The condition is looked at before the first part and before the last one: the library has none for the
         request that puts parts together."""
-        import obstore
-
         self._require_base(outgoing.key, base)
 
         def pieces() -> Iterator[bytes]:
@@ -243,6 +243,8 @@ class OriginUploader:
             self._require_length(outgoing, sent)
 
         with self._connection.told(outgoing.key):
+            import obstore
+
             result = obstore.put(
                 self._connection.store(),
                 outgoing.key,

@@ -123,7 +123,11 @@ class Ingests:
             if self._stop.is_set():
                 raise CallError(errno.EIO, "the mount ends")
             ingest = self._under_way[remote] = Ingest(origin, remote)
-            self._threads.submit(self._run, ingest)
+            try:
+                self._threads.submit(self._run, ingest)
+            except BaseException:  # as where no thread can be started: whoever opens it next mustn't wait for this one
+                self._forget(ingest)
+                raise
         return ingest
 
     def end(self) -> None:
@@ -159,16 +163,28 @@ class Ingests:
         ]
 
     def _run(self, ingest: Ingest) -> None:
-        origin = ingest.origin
-        error: HcfsError | None = None
+        """Whatever happens, all who wait are told."""
+        error: HcfsError | None = OriginError("an unexpected error; the daemon's log has the details")
+        try:
+            error = self._outcome(ingest)
+            self._note_end(ingest, error)
+        except BaseException:
+            log.exception("the end of the fetch of %s failed unexpectedly", ingest.remote.listed.key)
+        finally:
+            ingest.finish(error)
+
+    def _outcome(self, ingest: Ingest) -> HcfsError | None:
         try:
             self._fetch(ingest)
-        except HcfsError as failure:
-            error = failure
-        except Exception:
-            log.exception("%s/%s can't be fetched, for a fault of hcfs", origin.url, ingest.remote.listed.key)
-            error = OriginError("an unexpected error")
-        remote = ingest.remote
+        except HcfsError as error:
+            return error
+        except BaseException as error:
+            log.exception("%s/%s can't be fetched, for a fault of hcfs", ingest.origin.url, ingest.remote.listed.key)
+            return OriginError(f"an unexpected error ({type(error).__name__}); the daemon's log has the details")
+        return None
+
+    def _note_end(self, ingest: Ingest, error: HcfsError | None) -> None:
+        origin, remote = ingest.origin, ingest.remote
         with self._core.lock:
             self._forget(ingest)
         if error is not None and not self._stop.is_set():
@@ -181,7 +197,6 @@ class Ingests:
                 log.info("%s/%s isn't as it was listed: %s", origin.url, remote.listed.key, error)
             else:
                 log.warning("%s/%s isn't fetched: %s", origin.url, remote.listed.key, error)
-        ingest.finish(error)
 
     def _forget(self, ingest: Ingest) -> None:
         """Nobody is to join it any more. The core's lock is held. Once it has published, the object may be evicted, and
@@ -225,8 +240,10 @@ class Ingests:
         processes may have those mapped: whoever opens the file from now on gets another inode, which has none."""
         ingest.begin(None)
         was_opened = stream.fail()
-        staged.abandon()
-        stream.wake_all()  # who waited and looks at the status then doesn't find it there any more
+        try:
+            staged.abandon()
+        finally:
+            stream.wake_all()  # who waited and looks at the status then doesn't find it there any more
         if not was_opened:
             return
         former = ingest.remote

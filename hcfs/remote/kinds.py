@@ -7,6 +7,7 @@ from typing import NamedTuple
 from hcfs.filesystem.filesystem import Filesystem
 from hcfs.filesystem.place import Place
 from hcfs.filesystem.versions.policy import VersionPolicy
+from hcfs.remote.allowed_origins import AllowedOrigins
 from hcfs.remote.dirty_publishing import DirtyPublishing
 from hcfs.remote.facts import RemoteFacts
 from hcfs.remote.namespace_origin import Origin
@@ -15,6 +16,7 @@ from hcfs.remote.origin_namespace import OriginNamespace
 from hcfs.remote.origin_options import OriginOptions
 from hcfs.remote.origins import Origins
 from hcfs.remote.read_only_policy import ReadOnlyPolicy
+from hcfs.remote.refused_namespace import RefusedNamespace
 from hcfs.remote.remote_damage import RemoteDamage
 from hcfs.remote.remote_files import RemoteFiles
 from hcfs.remote.remote_listing import RemoteLister
@@ -39,7 +41,7 @@ class RemoteKinds:
     def __init__(self, filesystem: Filesystem, origins: Origins) -> None:
         volume, parts = filesystem.volume, filesystem.parts
         self._origins = origins
-        files = RemoteFiles(volume, origins, parts.entries, parts.opening, parts.handles)
+        files = RemoteFiles(volume, origins, parts.names, parts.entries, parts.opening, parts.handles)
         names = SyncNames(volume, parts.names, origins)
         lister = RemoteLister(volume, parts.versions, parts.listing, origins, files)
         xattrs = RemoteXattrs(parts.xattrs, origins, files, RemoteFacts(volume, origins.uploads))
@@ -65,12 +67,16 @@ class RemoteKinds:
             write_through,
         )
         origin = OriginNamespace(parts.local, parts.listing, lister, xattrs, parts.versions, origins, files)
+        refused = RefusedNamespace(parts.local, origin, files)
+        self.refused = NamespaceKind(refused, ReadOnlyPolicy(parts.local_closing, damage))
         self.read_only = NamespaceKind(origin, ReadOnlyPolicy(parts.local_closing, damage))
         self.synced = NamespaceKind(synced, DirtyPublishing(volume, names, origins, write_through, damage))
 
     def _of(self, origin: Origin | None) -> NamespaceKind | None:
         if origin is None:
             return None
+        if origin.not_allowed is not None:
+            return self.refused
         return self.read_only if origin.uploader is None else self.synced
 
     def place(self, ino: int) -> Place | None:
@@ -114,11 +120,19 @@ class OfflineKind:
             return None
 
 
-def add_origins(filesystem: Filesystem, *, upload_attempts: int) -> Origins:
+def add_origins(filesystem: Filesystem, *, upload_attempts: int, allowed: AllowedOrigins) -> Origins:
     """Give a filesystem its namespaces with origins. upload_attempts: failures in a row after which an upload in the
-    background is given up. The caller closes what is returned."""
+    background is given up. allowed: origins that may be used; a namespace with another one is served as far as the
+    device has it, and changed by nobody. The caller closes what is returned."""
     parts = filesystem.parts
-    origins = Origins(filesystem.volume, parts.versions, parts.replaced, parts.reading, upload_attempts=upload_attempts)
+    origins = Origins(
+        filesystem.volume,
+        parts.versions,
+        parts.replaced,
+        parts.reading,
+        upload_attempts=upload_attempts,
+        allowed=allowed,
+    )
     kinds = RemoteKinds(filesystem, origins)
     parts.places.find, parts.policies.find = kinds.place, kinds.policy
     parts.xattrs.option_changes = OriginOptions(filesystem.volume, parts.versions, parts.xattrs, origins)

@@ -57,15 +57,23 @@ class Origin:
     """One namespace's origin: what is known of it, and its client."""
 
     def __init__(
-        self, namespace: int, options: NamespaceOptions, client: OriginClient, uploader: OriginUploader | None
+        self,
+        namespace: int,
+        options: NamespaceOptions,
+        client: OriginClient,
+        uploader: OriginUploader | None,
+        *,
+        not_allowed: str | None = None,
     ) -> None:
-        """uploader: None where the write policy lets nothing go out."""
+        """uploader: None where the write policy lets nothing go out. not_allowed: why nothing goes to this origin, nor
+        comes from it."""
         assert options.origin is not None
         self.namespace = namespace
         self.options = options
         self.url = options.origin.rstrip("/")
         self.client = client
         self.uploader = uploader
+        self.not_allowed = not_allowed
         self.revalidate = options.revalidate_s
         """Seconds for which a listing counts; None: what is cached counts for ever."""
         self.listing: RemoteListing | None = None

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import errno
+import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from hcfs.cache.options import checked
 from hcfs.filesystem.calls import CallError
 from hcfs.filesystem.versions.version import Fate, Versions
 from hcfs.filesystem.volume import Volume
 from hcfs.filesystem.xattrs import Xattrs
 from hcfs.remote.origins import Origins
+
+log = logging.getLogger(__name__)
 
 
 class OriginOptions:
@@ -27,7 +32,9 @@ class OriginOptions:
     def changing(self, namespace: int, option: str, value: bytes) -> Iterator[None]:
         """ENOTEMPTY for an origin's coming, change or end in a namespace that holds files: none of them may come to be
         another kind of file than it was stored as. EBUSY for the end of a write policy while something isn't uploaded.
-        Nothing is stored meanwhile."""
+        EACCES for an origin that the mount doesn't allow. Nothing is stored meanwhile."""
+        if option == "origin":
+            self._require_usable(namespace, value)
         refusal = None
         if option == "origin" and value != self._xattrs.option_value(namespace, "origin"):
             refusal = errno.ENOTEMPTY
@@ -41,6 +48,18 @@ class OriginOptions:
             if stands(namespace):
                 raise CallError(refusal)
             yield
+
+    def _require_usable(self, namespace: int, value: bytes) -> None:
+        """EACCES for an origin that the mount doesn't allow, EINVAL for one that it couldn't use."""
+        url = checked("origin", value.decode(errors="surrogateescape"))
+        if url is None:
+            return
+        refusal = self._origins.allowed.refusal(url)
+        if refusal is not None:
+            where = os.fsdecode(self._xattrs.namespace_name(namespace))
+            log.info("namespace %s gets no origin: %s", where, refusal)
+            raise CallError(errno.EACCES, refusal)
+        self._origins.require_library(url)
 
     def changed(self, namespace: int) -> None:
         self._origins.update(namespace)

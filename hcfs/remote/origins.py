@@ -8,23 +8,26 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import Any
 from weakref import WeakValueDictionary
 
 from hcfs.cache import ABSENT, ANYTHING, NamespaceOptions
-from hcfs.errors import HcfsError
+from hcfs.errors import HcfsError, UsageError
 from hcfs.filesystem.calls import CallError
 from hcfs.filesystem.inodes import REMOTE
 from hcfs.filesystem.object_handle import ObjectReading
 from hcfs.filesystem.versions.replaced_names import REPLACED_KEPT, ReplacedNames
 from hcfs.filesystem.versions.version import Name, Versions
 from hcfs.filesystem.volume import Volume
-from hcfs.origin import Listed, OriginError, OriginUploader, open_origin
+from hcfs.origin import Listed, ObjectStoreClient, OriginError, OriginUploader, open_origin
+from hcfs.remote.allowed_origins import AllowedOrigins
 from hcfs.remote.ingest import Ingests
 from hcfs.remote.namespace_origin import Origin
+from hcfs.remote.refused_origin import RefusedClient
 from hcfs.remote.relisting import Relisting
 from hcfs.remote.remote import Remote, RemoteListing
 from hcfs.remote.sync_marks import rebase
@@ -53,10 +56,14 @@ class Origins:
         reading: ObjectReading,
         *,
         upload_attempts: int,
+        allowed: AllowedOrigins,
     ) -> None:
-        """upload_attempts: failures in a row after which an upload in the background is given up."""
+        """upload_attempts: failures in a row after which an upload in the background is given up. allowed: the origins
+        that the mount allows; a namespace with another one is served as far as the device has it, and changed by
+        nobody."""
         self._core = core
         self._versions = versions
+        self.allowed = allowed
         self._lock = threading.Lock()
         self._origins: dict[int, Origin] = {}
         self._numbers = itertools.count(REMOTE)
@@ -78,7 +85,8 @@ class Origins:
         return iter(list(self._origins.values()))
 
     def update(self, namespace: int) -> None:
-        """A namespace's options may have changed. UsageError when its origin can't be used here."""
+        """A namespace's options may have changed. An origin that can't be used is kept, says why in the status, and
+        fails each call; nothing else is held up by it."""
         try:
             options = self._core.cache.namespaces.options(namespace)
         except NoSuchObject:
@@ -88,12 +96,35 @@ class Origins:
             if former is not None:
                 del self._origins[namespace]
         elif former is None or former.options != options:
-            uploader = OriginUploader(options.origin, namespace) if options.writes else None
-            origin = Origin(namespace, options, open_origin(options.origin), uploader)
+            origin = self._made(namespace, options, options.origin)
             if former is not None and former.options.origin == options.origin:
                 origin.listing, origin.counts, origin.outdated = former.listing, former.counts, True
                 origin.noted = former.noted
             self._origins[namespace] = origin
+
+    def require_library(self, url: str) -> None:
+        """UsageError where an origin can't be had for want of the library."""
+        if not url.startswith(("/", "file:")) and find_spec("obstore") is None:
+            log.warning("an origin is refused: the library obstore isn't installed; install hcfs[origins]")
+            raise UsageError("an origin needs the library obstore: install hcfs[origins]")
+
+    def _made(self, namespace: int, options: NamespaceOptions, url: str) -> Origin:
+        refusal = self.allowed.refusal(url)
+        if refusal is not None:
+            log.warning("namespace %s is refused: %s", self._name_of(namespace), refusal)
+            return Origin(namespace, options, RefusedClient(refusal), None, not_allowed=refusal)
+        fault = options.origin_problem
+        uploader = OriginUploader(url, namespace, fault=fault) if options.writes else None
+        client = open_origin(url, fault=fault)
+        origin = Origin(namespace, options, client, uploader)
+        problem = client.problem if isinstance(client, ObjectStoreClient) else None
+        if problem is not None:
+            origin.counts.note_error(problem)
+            log.warning("an origin can't be used: %s", problem)
+        return origin
+
+    def _name_of(self, namespace: int) -> str:
+        return self._core.store.path_of(namespace).decode(errors="backslashreplace")
 
     def of(self, namespace: int) -> Origin | None:
         """The origin of a namespace; None for a local-only one."""
@@ -140,6 +171,8 @@ class Origins:
     def list_now(self, origin: Origin) -> None:
         """List the origin, together with whoever waits for that already. Blocks, LISTING_WAIT_S at most. EIO when it
         can't be listed: nothing is said to be absent for that."""
+        if origin.not_allowed is not None:
+            raise CallError(errno.EIO, origin.not_allowed)
         with self._lock:
             future = origin.under_way
             if future is None:
@@ -148,6 +181,8 @@ class Origins:
                 future = origin.under_way = self._listings.submit(self._list, origin)
         try:
             future.result(LISTING_WAIT_S)
+        except CancelledError:
+            raise CallError(errno.EIO, "the mount ends") from None
         except FutureTimeout:
             raise OriginError(f"{origin.url} isn't listed after {LISTING_WAIT_S:g} s") from None
         except HcfsError as error:
@@ -164,9 +199,11 @@ class Origins:
             if not self.stop.is_set():
                 log.warning("an origin can't be listed: %s", error)
             raise
-        except Exception:
+        except BaseException as fault:
             log.exception("%s can't be listed, for a fault of hcfs", origin.url)
-            raise OriginError(f"{origin.url} can't be listed") from None
+            refusal = OriginError(f"{origin.url} can't be listed: an unexpected error ({type(fault).__name__})")
+            origin.counts.note_error(refusal)
+            raise refusal from None
         finally:
             with self._lock:
                 origin.under_way = None
@@ -196,15 +233,16 @@ class Origins:
 
     def status(self) -> dict[str, Any]:
         """By namespace: what is listed, and what is under way."""
-        store, shown = self._core.store, {}
+        shown = {}
         for origin in self:
             try:
-                name = store.path_of(origin.namespace).decode(errors="backslashreplace")
+                name = self._name_of(origin.namespace)
             except HcfsError:
                 continue
             listing = origin.listing
             shown[name] = {
                 "url": origin.url,
+                "not_allowed": origin.not_allowed,
                 "objects": None if listing is None else len(listing.remotes),
                 "listed_s": None if listing is None else round(self._core.clock() - listing.at, 1),
                 "refused_objects": 0 if listing is None else len(listing.refused),

@@ -13,8 +13,11 @@ from hcfs.errors import HcfsError
 from hcfs.filesystem.calls import Blocking, Caller, CallError, Entry, Opened, finish
 from hcfs.filesystem.entries import Entries
 from hcfs.filesystem.handles import Handles
+from hcfs.filesystem.identity import CallerIdentity
+from hcfs.filesystem.lock_files import is_lock_name
 from hcfs.filesystem.lookup import check_name, verifies_at_open
 from hcfs.filesystem.opening import Opening
+from hcfs.filesystem.versions.version_names import VersionNames
 from hcfs.filesystem.volume import Volume
 from hcfs.origin import Access, OriginChanged
 from hcfs.remote.ingest import Ingest
@@ -38,7 +41,16 @@ LISTED_ATTR_TIMEOUT = 1.0
 class RemoteFiles:
     """What both kinds of namespaces with an origin do with what the origin has."""
 
-    def __init__(self, volume: Volume, origins: Origins, entries: Entries, opening: Opening, handles: Handles) -> None:
+    def __init__(
+        self,
+        volume: Volume,
+        origins: Origins,
+        names: VersionNames,
+        entries: Entries,
+        opening: Opening,
+        handles: Handles,
+    ) -> None:
+        self._names = names
         self._volume = volume
         self._store = volume.store
         self._lock = volume.lock
@@ -93,6 +105,17 @@ class RemoteFiles:
         if oid is not None:
             self._volume.cache.looked_up(oid)
         return self.entry(origin, remote)
+
+    def is_plain(self, parent: int, name: bytes, caller: Caller) -> bool:
+        """Whether the name's answer needs no origin: a version that the caller sees, or what only the device has."""
+        if is_lock_name(name):
+            return True
+        with self._lock:
+            if self._names.visible(parent, name, CallerIdentity(caller)) is not None:
+                return True
+            with self._store.lock:
+                oid = self._store.lookup(parent, name)
+                return oid is not None and self.is_here(oid)
 
     # --- attributes --------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hcfs.errors import HcfsError
+from hcfs.faults import attempt
 from hcfs.filesystem.calls import Awaiting, CallError
 from hcfs.filesystem.object_handle import ObjectHandle, ObjectReading
 from hcfs.fuse.limits import AHEAD_WAITING, BACKGROUND
@@ -135,7 +136,7 @@ class Stream:
     def _wake(self, due: list[_Wait]) -> None:
         self._waiting.add_ahead(-sum(wait.ahead for wait in due))
         for wait in due:
-            wait.call_back()
+            attempt("telling who waits for bytes", wait.call_back)
 
     # --- for those who have it open ----------------------------------------------------------------------------------
 

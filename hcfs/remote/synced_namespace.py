@@ -18,7 +18,6 @@ from hcfs.filesystem.calls import Blocking, Caller, CallError, Created, Entry, O
 from hcfs.filesystem.identity import CallerIdentity
 from hcfs.filesystem.listing import DirectoryListing
 from hcfs.filesystem.local_namespace import LocalNamespace
-from hcfs.filesystem.lock_files import is_lock_name
 from hcfs.filesystem.lookup import Lookup, check_name
 from hcfs.filesystem.modes import writes
 from hcfs.filesystem.renaming import NOREPLACE
@@ -91,7 +90,7 @@ class SyncedNamespace:
             return self._local.lookup(parent, name, caller)
 
         def resolve() -> Entry:
-            if self._is_plain(parent, name, caller):
+            if self._files.is_plain(parent, name, caller):
                 return local()
             entry = self._files.look_up_listed(origin, parent, name, local)
             with self._lock:
@@ -100,20 +99,9 @@ class SyncedNamespace:
             return entry._replace(entry_timeout=0.0, attr_timeout=0.0) if fleeting else entry
 
         check_name(name)
-        if name not in (b".", b"..") and self._is_plain(parent, name, caller):
+        if name not in (b".", b"..") and self._files.is_plain(parent, name, caller):
             return local()
         return self._files.lookup(origin, parent, name, local, resolve)
-
-    def _is_plain(self, parent: int, name: bytes, caller: Caller) -> bool:
-        """Whether the name's answer needs no origin: a version that the caller sees, or what only the device has."""
-        if is_lock_name(name):
-            return True
-        with self._lock:
-            if self._version_names.visible(parent, name, CallerIdentity(caller)) is not None:
-                return True
-            with self._store.lock:
-                oid = self._store.lookup(parent, name)
-                return oid is not None and self._files.is_here(oid)
 
     def _keep_for_reading(self, entry: Entry, caller: Caller) -> None:
         """The second lookup of a walk whose open was answered with ESTALE: what it names can be opened, even if

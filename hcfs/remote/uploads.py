@@ -89,7 +89,7 @@ class Uploads(UnsyncedFiles):
             core.store.commit()
         try:
             yield
-        except HcfsError:
+        except BaseException:
             with core.lock, core.store.lock, suppress(HcfsError):  # its directory is gone
                 self._doubted.discard(name)
                 oid = core.store.lookup(*name)  # another one, where its close was before
@@ -180,6 +180,9 @@ class Uploads(UnsyncedFiles):
     # --- uploading ---------------------------------------------------------------------------------------------------
 
     def _submit(self, unsynced: Unsynced) -> None:
+        origin = self._origins.of(unsynced.namespace)
+        if origin is not None and origin.not_allowed is not None:
+            return  # it stays dirty, for a mount that allows its origin
         self.in_background(unsynced.namespace, lambda: self._run(unsynced))
 
     def _release(self, name: Name) -> None:

@@ -82,8 +82,9 @@ class WriteThrough:
             return
         try:
             self._send_closed(version)
-        except HcfsError as error:
-            log.warning("%s isn't uploaded, and its close fails: %s", self._paths.shown(version), error)
+        except BaseException as error:
+            what = None if isinstance(error, HcfsError) else error
+            log.warning("%s isn't uploaded, and its close fails: %s", self._paths.shown(version), error, exc_info=what)
             with self._lock:
                 self._publisher.fail(version, errno.EIO)
             raise CallError(errno.EIO) from None

@@ -11,8 +11,9 @@ from hcfs.device import BlockDevice, BufferPool, DeviceError
 from hcfs.store.attributes import ROOT_ID, Flags, Kind, kind_of
 from hcfs.store.errors import ChecksumMismatch, CorruptMetadata, StoreError, UnreadableGranule
 from hcfs.store.recovery import UnrecoveredStore
-from hcfs.store.replay import Replayed, current
+from hcfs.store.replay import EXHAUSTED, Replayed, current
 from hcfs.store.space import Share
+from hcfs.store.store import Store
 from hcfs.store.superblock import BLOCK, Superblock, read_pair
 from hcfs.store.tidy import build_space, tidy
 from hcfs.store.tree import ROOT_SLOT
@@ -84,6 +85,8 @@ def check(device: BlockDevice, *, data: bool = False, progress: Progress | None 
         for region in state.headers:
             for problem in region.problems:
                 report.add("region", f"region {region.number}", problem)
+        if state.exhausted:
+            report.add("region", f"region {state.region}", EXHAUSTED)
         state.problems.clear()
         doomed = tidy(superblock, state)
     except CorruptMetadata as error:
@@ -107,10 +110,10 @@ def _check_tree(superblock: Superblock, state: Replayed, report: Report) -> None
     table, tree = state.index.table, state.index.tree
     if table.objects > superblock.max_objects:
         report.add("name", "metadata", f"{table.objects} objects are more than the limit of {superblock.max_objects}")
+    reachable = tree.reachable()
     for slot in table.slots():
         oid, kind = table.id[slot], kind_of(table.mode[slot])
         quarantined = bool(table.flags[slot] & Flags.QUARANTINED)
-        where = _where(state, slot)
         if quarantined:
             report.quarantined += 1
         elif kind is Kind.DIRECTORY:
@@ -119,12 +122,12 @@ def _check_tree(superblock: Superblock, state: Replayed, report: Report) -> None
             report.symlinks += 1
         else:
             report.files += 1
-        if slot != ROOT_SLOT and not quarantined and tree.names(slot) and not tree.is_within(slot, ROOT_SLOT):
-            report.add("name", where, f"object {oid} can't be reached from the root")
+        if not quarantined and tree.names(slot) and slot not in reachable:
+            report.add("name", _where(state, slot), f"object {oid} can't be reached from the root")
 
 
 def _where(state: Replayed, slot: int) -> str:
-    path = state.index.tree.path(slot)
+    path = state.index.tree.shown_path(slot)
     return (
         "/" + path.decode(errors="backslashreplace")
         if path or slot == ROOT_SLOT
@@ -143,6 +146,10 @@ def _check_space(superblock: Superblock, state: Replayed, report: Report) -> Non
     report.free_bytes = space.free * BLOCK
 
 
+def _shown(store: Store, oid: int) -> str:
+    return "/" + store.shown_path_of(oid).decode(errors="backslashreplace")
+
+
 def _check_data(device: BlockDevice, report: Report, progress: Progress | None) -> None:
     """Read every granule of every file, quarantined ones apart: those are known to be bad."""
     pool = BufferPool(max(16 << 20, 4 * report.superblock.granule))
@@ -156,7 +163,6 @@ def _check_data(device: BlockDevice, report: Report, progress: Progress | None) 
     report.data_checked, done = True, 0
     granule = report.superblock.granule
     for oid in files:
-        where = "/" + store.path_of(oid).decode(errors="backslashreplace")
         pin = store.pin(oid)
         try:
             for start in range(0, pin.size, granule):
@@ -166,10 +172,14 @@ def _check_data(device: BlockDevice, report: Report, progress: Progress | None) 
                     store.read(pin, start, length)
                 except ChecksumMismatch:
                     report.granules_bad += 1
-                    report.add("checksum", where, f"bytes {start} to {start + length - 1} don't match their checksum")
+                    report.add(
+                        "checksum",
+                        _shown(store, oid),
+                        f"bytes {start} to {start + length - 1} don't match their checksum",
+                    )
                 except UnreadableGranule as error:
                     report.granules_bad += 1
-                    report.add("device", where, str(error))
+                    report.add("device", _shown(store, oid), str(error))
                 done += length
                 if progress is not None:
                     progress(done, total)

@@ -388,7 +388,7 @@ class Core:
 
     # --- device failures -------------------------------------------------------------------------------------------
 
-    def fail_stop(self, error: Exception) -> None:
+    def fail_stop(self, error: BaseException) -> None:
         """After a log write or a flush failed nothing may be written any more: what it covered is unknown."""
         with self.lock:
             self.stopped = True

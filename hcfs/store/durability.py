@@ -79,7 +79,7 @@ class Durability(Core):
                 with self.lock:
                     self.queue, self.freed = payloads + self.queue, freed + self.freed
                 return False
-        except Exception as error:
+        except BaseException as error:
             self.fail_stop(error)
             raise
         with self.lock:
@@ -146,7 +146,7 @@ class Durability(Core):
                     return
         except (MetadataFull, ReadOnlyStore, UnreadableChecksums):
             raise
-        except Exception as error:
+        except BaseException as error:
             self.fail_stop(error)
             raise
         raise MetadataFull(f"{self.device.name}: the metadata region can't hold the changes made during a checkpoint")
@@ -215,7 +215,7 @@ class Durability(Core):
                 time.time_ns(),
             )
             write_headers(self.device, self.superblock, number, header)
-        except Exception as error:
+        except BaseException as error:
             # Before the commit lock is let go: the old log lacks what was taken from the queue.
             self.fail_stop(error)
             raise

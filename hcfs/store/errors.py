@@ -39,6 +39,12 @@ class CorruptMetadata(StoreError):
     """Metadata that doesn't verify where it must."""
 
 
+class TooLittleMemory(StoreError):
+    """The machine has too little memory left for a store's index."""
+
+    errno = errno.ENOMEM
+
+
 class ReadOnlyStore(StoreError):
     """A change was asked of a store that is read-only."""
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hcfs.device import BlockDevice, DeviceError
-from hcfs.store.attributes import ROOT_ID, Extra, Flags, kind_of
+from hcfs.store.attributes import ROOT_ID, Extra, Flags, Kind, kind_of
 from hcfs.store.errors import NoSuchName
 from hcfs.store.granule import Checksummer
 from hcfs.store.items import apply
@@ -145,11 +145,13 @@ def log_transactions(device: BlockDevice) -> Iterator[Fields]:
 
 def _object_fields(superblock: Superblock, state: Replayed, slot: int) -> Fields:
     table, tree = state.index.table, state.index.tree
-    path = tree.path(slot)
+    path = tree.shown_path(slot)
     return {
         "id": table.id[slot],
         "path": "/" + _text(path) if path or table.id[slot] == ROOT_ID else None,
-        "names": ["/" + _text(b"/".join(filter(None, [tree.path(parent), name]))) for parent, name in tree.names(slot)],
+        "names": [
+            "/" + _text(b"/".join(filter(None, [tree.shown_path(parent), name]))) for parent, name in tree.names(slot)
+        ],
         "kind": kind_of(table.mode[slot]).name.lower(),
         "state": "quarantined" if table.flags[slot] & Flags.QUARANTINED else "committed",
         "mode": oct(table.mode[slot]),
@@ -180,6 +182,20 @@ def objects(device: BlockDevice) -> Iterator[Fields]:
         yield _object_fields(superblock, state, slot)
 
 
+def root_directories(device: BlockDevice) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    """Name and extended attributes, hcfs's own included, of each directory under the root. Raises NotAStore and the
+    like."""
+    state = current(device, read_pair(device).superblock)
+    table, found = state.index.table, []
+    for name, slot in state.index.tree.children.get(table.slot(ROOT_ID), {}).items():
+        if kind_of(table.mode[slot]) is Kind.DIRECTORY:
+            try:
+                found.append((name, Extra.decode(table.extra.get(slot, b"")).xattrs))
+            except ValueError:
+                found.append((name, {}))
+    return found
+
+
 def extents(device: BlockDevice) -> Iterator[Fields]:
     """Every extent by its place on the device, and the free runs between them."""
     superblock = read_pair(device).superblock
@@ -190,7 +206,12 @@ def extents(device: BlockDevice) -> Iterator[Fields]:
     for block, count, slot in runs:
         if block > at:
             yield {"block": at, "count": block - at, "id": None, "path": None}
-        yield {"block": block, "count": count, "id": table.id[slot], "path": "/" + _text(state.index.tree.path(slot))}
+        yield {
+            "block": block,
+            "count": count,
+            "id": table.id[slot],
+            "path": "/" + _text(state.index.tree.shown_path(slot)),
+        }
         at = max(at, block + count)
     if at < end:
         yield {"block": at, "count": end - at, "id": None, "path": None}

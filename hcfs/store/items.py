@@ -71,8 +71,8 @@ class Index:
     def put(self, row: Row) -> None:
         """ValueError for a row that can't be."""
         slot = row.id & SLOT_MASK
-        if not 0 < slot <= self.max_slot:
-            raise ValueError(f"object {row.id} has an impossible slot")
+        if not 0 < slot <= self.max_slot or row.id >> 63:
+            raise ValueError(f"object {row.id} has an impossible id")
         if len(row.checksums) // 4 != -(-row.size // self.table.granule_bytes):
             raise ValueError(f"object {row.id} of {row.size} bytes has {len(row.checksums) // 4} checksums")
         former = self.table.id[slot] if slot < len(self.table) else 0

@@ -118,6 +118,11 @@ class Names(ObjectMetadata):
         with self.lock:
             return self.index.tree.path(self.slot(oid))
 
+    def shown_path_of(self, oid: int) -> bytes:
+        """As `path_of`, for people: of a path of very many components the last ones, behind `...`."""
+        with self.lock:
+            return self.index.tree.shown_path(self.slot(oid))
+
     def namespace_of(self, oid: int) -> int:
         """Id of the directory of the namespace that the object is in (its own for a namespace's directory); 0 for the
         root."""

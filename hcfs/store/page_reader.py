@@ -120,8 +120,8 @@ def _load(payload: memoryview, device_offset: int, index: Index) -> PageNames:
         raise ValueError(f"page of {rows} rows")
     ids = cursor.column("Q", rows)
     slots = [oid & SLOT_MASK for oid in ids]
-    if any(a >= b for a, b in pairwise([0, *slots])) or (slots and slots[-1] > index.max_slot):
-        raise ValueError("the slots of a page's rows don't ascend, or are impossible")
+    if any(a >= b for a, b in pairwise([0, *slots])) or (slots and (slots[-1] > index.max_slot or max(ids) >> 63)):
+        raise ValueError("the slots of a page's rows don't ascend, or their ids are impossible")
     table.grow(slots[-1] + 1 if slots else 1)
     runs = runs_of(slots)
     _scatter(table.id, runs, ids)

@@ -124,5 +124,5 @@ def _note(value: bytes) -> tuple[bytes, str, int]:
         note = json.loads(value)
         path = str(note["path"]).encode(errors="surrogateescape")
         return path, str(note["reason"]), int(note["since_ns"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return b"", "unknown", 0

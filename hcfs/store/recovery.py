@@ -10,7 +10,7 @@ from hcfs.device import BlockDevice, BufferPool
 from hcfs.store.errors import ReadOnlyStore
 from hcfs.store.log import LogWriter
 from hcfs.store.region_header import mend_headers
-from hcfs.store.replay import current
+from hcfs.store.replay import EXHAUSTED, current
 from hcfs.store.store import Store
 from hcfs.store.superblock import BLOCK, KNOWN_RO_COMPAT, Superblock, SuperblockPair, read_pair
 from hcfs.store.tidy import build_space, tidy
@@ -64,6 +64,9 @@ class UnrecoveredStore:
             state.index.table.strip(state.index.table.slot(oid))
         space = build_space(superblock, state.index)
         writer = None
+        if state.exhausted:
+            read_only = True
+            problems.append(EXHAUSTED)
         if state.unreadable and not mend_unreadable:
             read_only = True
             problems.append("nothing is written until it can be read, or 'hcfs fsck --repair' goes on without it")

@@ -70,13 +70,13 @@ def _objects(store: Store, progress: Callable[[int, int], None] | None) -> list[
     files = [oid for oid in store.objects() if store.attributes(oid).kind is Kind.FILE and store.is_current(oid)]
     total, checked, done = sum(store.attributes(oid).size for oid in files), 0, []
     for oid in files:
-        where = "/" + store.path_of(oid).decode(errors="backslashreplace")
         pin = store.pin(oid)
         try:
             store.verify(pin)
         except (ChecksumMismatch, UnreadableGranule) as error:
             if store.get_xattr(oid, UNSYNCED_XATTR) is not None:
                 continue  # what verifies of it is to stay readable
+            where = "/" + store.shown_path_of(oid).decode(errors="backslashreplace")
             store.quarantine(oid, str(error))
             done.append(Repair("object", where, f"{error}: the object is quarantined"))
         finally:

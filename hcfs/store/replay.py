@@ -6,13 +6,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hcfs.device import BlockDevice, DeviceError
-from hcfs.store.errors import CorruptMetadata
-from hcfs.store.frame import FrameType
+from hcfs.store.errors import CorruptMetadata, TooLittleMemory
+from hcfs.store.frame import LAST_COUNT, FrameType
 from hcfs.store.items import Index, apply
 from hcfs.store.page_reader import NameLoader, load
 from hcfs.store.region import LogDamage, LogScan, RegionReader
 from hcfs.store.region_header import HeaderPair, RegionHeader, read_headers
 from hcfs.store.superblock import BLOCK, Superblock
+
+EXHAUSTED = "its counts of changes are at their end, so nothing is written; copy what is wanted from it"
 
 
 @dataclass(slots=True)
@@ -38,6 +40,11 @@ class Replayed:
     """sentences; empty when the state is exact"""
     headers: list[HeaderPair] = field(default_factory=list)
     """of the regions that have a valid one"""
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether what is written from here on couldn't be read."""
+        return max(self.last_generation, self.next_sequence, self.index.next_serial) > LAST_COUNT
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +131,12 @@ def current(device: BlockDevice, superblock: Superblock) -> Replayed:
     usable = [(pair.header, pair.number) for pair in pairs if pair.header is not None]
     usable.sort(key=lambda each: each[0].generation, reverse=True)
     for header, number in usable:
-        result = replay(device, superblock, number, header)
+        try:
+            result = replay(device, superblock, number, header)
+        except MemoryError:  # a limit of the process's own
+            raise TooLittleMemory(
+                f"{device.name}: there is too little memory for its metadata; give this process more"
+            ) from None
         if isinstance(result, Replayed):
             result.headers = [pair for pair in pairs if pair.header is not None]
             result.last_generation = usable[0][0].generation

@@ -531,7 +531,7 @@ class Staged(StagedAttributes):
             self._active += 1
         try:
             yield
-        except Exception as error:
+        except BaseException as error:
             if writing and not self.failed:
                 self.failed = getattr(error, "errno", None) or EIO
             if isinstance(error, DeviceError):

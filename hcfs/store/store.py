@@ -12,6 +12,7 @@ from hcfs.store.attributes import Flags
 from hcfs.store.quarantine import Quarantine
 from hcfs.store.space import Share, Usage
 from hcfs.store.superblock import BLOCK
+from hcfs.store.tree import ROOT_SLOT
 
 
 class Store(Quarantine):
@@ -68,10 +69,13 @@ class Store(Quarantine):
         slots.sort(key=table.last_access_ns.__getitem__)
         namespaces: dict[int, int] = {}
         for slot in slots:
-            parent = parents[slot]
-            namespace = namespaces.get(parent)
-            if namespace is None:
-                namespace = namespaces[parent] = ids[tree.namespace(slot)]
+            # Each directory on the way is walked once: a deep tree would take the square of its depth.
+            way, parent = [slot], parents[slot]
+            while parent not in namespaces and parent != ROOT_SLOT:
+                way.append(parent)
+                parent = parents[parent]
+            namespace = ids[way[-1]] if parent == ROOT_SLOT else namespaces[parent]
+            namespaces.update(dict.fromkeys(way[1:], namespace))
             since_change = table.last_access_ns[slot] - table.ctime_ns[slot]
             yield ids[slot], namespace, counts[slot] or table.blocks(slot), names[slot] or b"", since_change
 

@@ -17,6 +17,8 @@ MAGIC = b"HCFS\x89\r\n\x1a"
 VERSION = 1
 SMALLEST_GRANULE, LARGEST_GRANULE = 64 << 10, 1 << 20
 LABEL_BYTES = 64
+REGION_BLOCKS_MAX = 1 << 22
+"""more than the largest that mkfs makes: a mount reads a region to its end, and a sparse image can claim any"""
 KNOWN_RO_COMPAT = 0
 KNOWN_INCOMPAT = 0
 
@@ -154,7 +156,7 @@ def _sane(sb: Superblock) -> bool:
     return (
         SMALLEST_GRANULE <= sb.granule <= LARGEST_GRANULE
         and sb.granule & (sb.granule - 1) == 0
-        and sb.region_blocks >= 4
+        and 4 <= sb.region_blocks <= REGION_BLOCKS_MAX
         and first >= 1
         and second >= first + sb.region_blocks
         and sb.data_start >= second + sb.region_blocks

@@ -12,9 +12,16 @@ from itertools import compress
 
 from hcfs.store.attributes import SLOT_MASK, Flags
 from hcfs.store.extents import EXTENT_BYTES, Extent
+from hcfs.store.memory import require_memory
 
 ROW_BYTES = 8 + 5 * 4 + 7 * 8 + 4 * 4
 """what a row costs in a checkpoint page before its name, extents, checksums and extra"""
+
+
+SPARSE = 1 << 20
+"""empty slots up to which nobody asks whether there is memory for them"""
+EMPTY_SLOT_BYTES = 200
+"""of memory: the columns here, those of the tree and the cache, and the list of free slots"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +87,12 @@ class Table:
         return len(self.id)
 
     def grow(self, slots: int) -> None:
-        """Make room for slots below `slots`; new ones are empty and not in `free_slots`."""
+        """Make room for slots below `slots`; new ones are empty and not in `free_slots`. TooLittleMemory for very many
+        empty ones, which a few bytes on a device can ask for."""
         more = slots - len(self.id)
         if more > 0:
+            if slots - self.objects > SPARSE:
+                require_memory(slots * EMPTY_SLOT_BYTES)
             for name in self._COLUMNS:
                 column = getattr(self, name)
                 column.frombytes(bytes(more * column.itemsize))

@@ -59,6 +59,9 @@ def _check_extents(superblock: Superblock, state: Replayed, doomed: list[int]) -
 
     def drop(slot: int, problem: str) -> None:
         state.problems.append(problem)
+        if stat.S_ISDIR(table.mode[slot]):
+            table.strip(slot)  # whatever is in it would lose its name with it
+            return
         lost.add(slot)
         doomed.append(table.id[slot])
 
@@ -130,14 +133,17 @@ def _unreachable(index: Index) -> list[int]:
     directories can also lie in each other."""
     table, tree = index.table, index.tree
     reached = {ROOT_SLOT}
+    lost: set[int] = set()
     for directory in tree.children:
         way: dict[int, None] = {}
         at = directory
-        while at and at not in reached and at not in way:
+        while at and at not in reached and at not in lost and at not in way:
             way[at] = None
             at = tree.parents(len(table))[at]
         if at in reached:
             reached.update(way)
+        else:
+            lost.update(way)
     rows = zip(table.id, tree.parents(len(table)), strict=False)
     suspects = [slot for slot, (oid, parent) in enumerate(rows) if oid and parent not in reached]
     return [

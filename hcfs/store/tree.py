@@ -10,6 +10,7 @@ from hcfs.store.entries import MANY, Entries, ManyEntries
 from hcfs.store.table import Table
 
 ROOT_SLOT = ROOT_ID & SLOT_MASK
+PARTS_SHOWN = 64
 
 
 class Tree:
@@ -145,14 +146,39 @@ class Tree:
 
     def path(self, slot: int) -> bytes:
         """Path of the first name from the root, without a leading slash; b"" for the root and for what has no name."""
+        return b"/".join(reversed(self._upwards(slot, len(self.parent))))
+
+    def shown_path(self, slot: int) -> bytes:
+        """The same for people: of a path of very many components the last ones, behind `...`. What is listed object by
+        object would else take the square of the time and room."""
+        parts = self._upwards(slot, PARTS_SHOWN + 1)
+        if len(parts) > PARTS_SHOWN:
+            parts[-1] = b"..."
+        return b"/".join(reversed(parts))
+
+    def _upwards(self, slot: int, most: int) -> list[bytes]:
+        """The names from a slot up to the root, at most so many."""
         parts: list[bytes] = []
         # Damaged metadata can have directories that lie in each other.
-        while slot != ROOT_SLOT and slot < len(self.parent) and self.parent[slot] and len(parts) < len(self.parent):
+        passed: set[int] = set()
+        while slot != ROOT_SLOT and slot < len(self.parent) and self.parent[slot] and len(parts) < most:
             name = self.name[slot]
             assert name is not None
+            if slot in passed:
+                break
+            passed.add(slot)
             parts.append(name)
             slot = self.parent[slot]
-        return b"/".join(reversed(parts))
+        return parts
+
+    def reachable(self) -> set[int]:
+        """Slots that the root's entries lead to, itself included."""
+        found, todo = {ROOT_SLOT}, [ROOT_SLOT]
+        while todo:
+            inside = set(self.children.get(todo.pop(), {}).values()) - found
+            found |= inside
+            todo += inside
+        return found
 
     def namespace(self, slot: int) -> int:
         """Slot of the namespace's directory that a slot lies under, itself included; 0 for the root and the

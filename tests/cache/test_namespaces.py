@@ -52,15 +52,34 @@ def test_options_belong_to_namespaces_only(rig: Rig) -> None:
 
 
 def test_a_namespace_that_needs_a_later_version_is_not_mounted(rig: Rig) -> None:
-    rig.store.set_xattr(rig.namespace("weights"), b"hcfs.origin", b"tape://reel")
+    rig.store.set_xattr(rig.namespace("weights"), b"hcfs.verify", b"twice")
     with pytest.raises(UsageError) as caught:
         rig.remount()
     assert str(caught.value) == (
         "namespace 'weights' needs a later version of hcfs: it has an option that this one doesn't support "
-        "(origin=tape://reel can't be set: it is none of those that this version of hcfs reads; give "
-        "s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, file:///DIRECTORY or /DIRECTORY)"
+        "(verify=twice can't be set: there is no such value; give read or open)"
     )
-    rig.store.remove_xattr(rig.namespace("weights"), b"hcfs.origin")
+    rig.store.remove_xattr(rig.namespace("weights"), b"hcfs.verify")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("origin", b"tape://reel"), ("origin", b"s3://[x/y"), ("write_policy", b"by-pigeon"), ("origin_check", b"sha3")],
+)
+def test_an_origin_of_a_later_version_keeps_nothing_else_from_being_mounted(
+    rig: Rig, option: str, value: bytes
+) -> None:
+    """Nothing works in that namespace without its origin, so nothing that was promised of it is broken."""
+    weights, kv = rig.namespace("weights"), rig.namespace("kv")
+    rig.store.set_xattr(weights, b"hcfs.origin", b"s3://bucket/x")
+    rig.store.set_xattr(weights, b"hcfs." + option.encode(), value)
+    rig.remount()
+    found = rig.cache.namespaces.options(weights)
+    assert found.origin is not None
+    assert found.origin_problem is not None
+    assert value.decode() in found.origin_problem
+    assert not found.writes
+    assert rig.cache.namespaces.options(kv) == NamespaceOptions()
 
 
 def test_a_reader_of_old_options_does_not_bring_them_back(rig: Rig) -> None:

@@ -100,6 +100,11 @@ STATES: list[tuple[dict[str, Any], str, str]] = [
     ({"io": "buffered"}, "direct I/O", "warning"),
     ({"origins": {"w": {"url": "s3://b/p", "last_error": "gone", "listings": 1}}}, "origin", "warning"),
     ({"origins": {"w": {"url": "s3://b/p", "last_error": None, "listings": 1}}}, "origin", "ok"),
+    (
+        {"origins": {"w": {"url": "s3://b/p", "not_allowed": "the mount doesn't allow it", "listings": 0}}},
+        "origin",
+        "failed",
+    ),
     ({"origins": {"w": {"url": "s3://b/p", "last_error": None, "failed_objects": 2}}}, "uploads", "warning"),
     ({"origins": {"w": {"url": "s3://b/p", "last_error": CONFLICT, "listings": 1}}}, "origin", "ok"),
     ({"device": "/absent/device"}, "device", "warning"),

@@ -26,7 +26,7 @@ class Kernel:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         self._sock.settimeout(10)
         self.ended = threading.Event()
-        self.failures: list[Exception] = []
+        self.failures: list[BaseException] = []
         self.connection = Connection(daemon.detach())
         self.bridge = Bridge()
         self.bridge.library.settimeout(10)
@@ -39,7 +39,7 @@ class Kernel:
         self.workers.start()
         self._unique = 0
 
-    def _failed(self, _: Request, error: Exception) -> int:
+    def _failed(self, _: Request, error: BaseException) -> int:
         self.failures.append(error)
         return 5
 

@@ -223,3 +223,65 @@ def test_parked_requests(make: Callable[..., Kernel]) -> None:
         for call in waiting:
             call()
     assert kernel.silent()
+
+
+class Panic(BaseException):
+    """No Exception, as what libraries written in Rust raise."""
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, Panic, KeyboardInterrupt, SystemExit])
+def test_whatever_is_raised_becomes_an_answer(make: Callable[..., Kernel], kind: type[BaseException]) -> None:
+    """From a handler, from what it left to do, from a lane, and from what keeps a request for later."""
+
+    def fails(_: object = None) -> bytes:
+        raise kind("a fault")
+
+    lane = Lane(1)
+    routes = {
+        Opcode.LOOKUP: Route(fails),
+        Opcode.GETATTR: Route(lambda _: fails),
+        Opcode.READ: Route(fails, lane),
+        Opcode.WRITE: Route(fails, Lane(1)),
+        Opcode.OPEN: Route(lambda _: Parked(fails), Lane(1)),  # type: ignore[arg-type]  # it fails before it is called back
+        Opcode.FLUSH: Route(lambda _: b"x"),
+    }
+    kernel = make(routes)
+    for _ in range(3):
+        for opcode in (Opcode.LOOKUP, Opcode.GETATTR, Opcode.READ, Opcode.OPEN):
+            assert kernel.ask(opcode, b"name\0") == (errno.EIO, b"")
+        assert kernel.ask(Opcode.WRITE, write_body(b"data")) == (errno.EIO, b"")
+        assert kernel.ask(Opcode.FLUSH) == (0, b"x")
+    assert {type(failure) for failure in kernel.failures} == {kind}
+
+
+def test_faults_of_the_threads_own_code_stop_nothing(
+    make: Callable[..., Kernel], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An answer of no such type, an errno that can't be told, a buffer that isn't taken back, a read that fails."""
+    unfit: dict[int, Handler | Route] = {
+        Opcode.LOOKUP: lambda _: {"no": "answer"},  # type: ignore[dict-item,return-value]  # just that
+        Opcode.GETATTR: lambda _: 1 // 0,
+        Opcode.WRITE: Route(lambda _: b"x", Lane(1)),
+        Opcode.FLUSH: lambda _: b"x",
+    }
+    kernel = make(unfit, payloads=4)
+
+    def fails(*_: object) -> int:
+        raise Panic("a fault")
+
+    assert kernel.ask(Opcode.LOOKUP, b"name\0") == (errno.EIO, b"")
+    with monkeypatch.context() as patch:
+        patch.setattr(kernel.workers, "_failed", fails)
+        assert kernel.ask(Opcode.GETATTR) == (errno.EIO, b"")
+        patch.setattr(kernel.payloads, "give", fails)
+        assert kernel.ask(Opcode.WRITE, write_body(b"data")) == (0, b"x")
+        patch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(kernel.connection, "receive", fails)
+        unique = kernel.send(Opcode.FLUSH)  # the read that is under way may still be the real one
+        eventually(lambda: "the thread that reads requests failed" in caplog.text, "a read has failed")
+    assert kernel.answer() == (unique, 0, b"x")
+    for _ in range(3):
+        assert kernel.ask(Opcode.WRITE, write_body(b"data")) == (0, b"x")
+        assert kernel.ask(Opcode.FLUSH) == (0, b"x")
+    assert "Panic: a fault" in caplog.text

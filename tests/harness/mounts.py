@@ -44,7 +44,7 @@ class Mount:
     def mounted(self) -> bool:
         """Whether the kernel has a mount at the directory, dead or alive."""
         target = str(self.dir).replace(" ", "\\040")
-        with open("/proc/self/mountinfo", newline="\n") as mounts:
+        with open("/proc/self/mountinfo", newline="\n", errors="surrogateescape") as mounts:
             return any(line.split(" ")[4] == target for line in mounts)
 
     @property

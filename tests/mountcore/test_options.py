@@ -8,6 +8,7 @@ import pytest
 
 from hcfs.daemon.options import MountOptions
 from hcfs.errors import UsageError
+from hcfs.remote.allowed_origins import AllowedOrigins
 
 
 def test_values() -> None:
@@ -28,6 +29,32 @@ def test_words_of_mount() -> None:
     assert not told & {"nofail", "_netdev", "noauto", "user", "ro"}
     assert options.in_force()["nofail"] is True
     assert options.in_force()["x-systemd.device-timeout"] == "30"
+
+
+def test_allowed_origins_add_up() -> None:
+    words = "allow_origin=s3://b/x,ro,allow_origin=/srv/models,allow_origin=gs://"
+    options = MountOptions.parse(words)
+    assert options.allow_origin == ("s3://b/x", "/srv/models", "gs://")
+    assert not any("allow_origin" in word for word in options.kernel_options("x"))
+    assert MountOptions.parse("").in_force()["allow_origin"] == ()
+
+
+@pytest.mark.parametrize(
+    ("origin", "value"),
+    [
+        ("s3://b/x", "s3://b/x"),
+        ("/srv/a, b", "file:///srv/a%2C%20b"),
+        ("s3://b/a,b c", "s3://b/a%2Cb%20c"),
+        ("file:///srv/%2C", "file:///srv/%2C"),
+        ("/srv/new\nline", "file:///srv/new%0Aline"),
+    ],
+)
+def test_the_value_that_a_refusal_names_is_one_that_allows(origin: str, value: str) -> None:
+    said = AllowedOrigins([]).refusal(origin)
+    assert said is not None
+    assert said.endswith(f": mount with -o allow_origin={value}")
+    assert said.isprintable()
+    assert AllowedOrigins(MountOptions.parse(f"allow_origin={value}").allow_origin).refusal(origin) is None
 
 
 def test_the_last_of_ro_and_rw_counts() -> None:
@@ -52,6 +79,13 @@ def test_a_comma_in_the_source() -> None:
         ("high_watermark=0.5,low_watermark=0.6", "low_watermark=0.6"),
         ("memory=1M", "memory"),
         ("memory=lots", "memory=lots"),
+        ("allow_origin", "allow_origin names no origin"),
+        ("allow_origin=/", "a directory must be named"),
+        ("allow_origin=file:///srv/%2e%2e", "a directory must be named"),
+        ("allow_origin=srv/models", "allow_origin=srv/models"),
+        ("allow_origin=s3://b/../c", "its prefix"),
+        ("allow_origin=s3://[", "isn't a URL"),
+        ("allow_origin=none", "without the option no origin is allowed"),
     ],
 )
 def test_what_cannot_be_taken_is_named(words: str, named: str) -> None:

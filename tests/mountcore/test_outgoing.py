@@ -8,6 +8,7 @@ import pytest
 
 from hcfs.cache import DOUBT, ETAG, SYNC, SyncRecord
 from hcfs.origin import OriginRefused
+from hcfs.remote.allowed_origins import AllowedOrigins
 from hcfs.remote.kinds import add_origins
 from hcfs.remote.sync_marks import mark
 from hcfs.remote.upload_source import outgoing_object
@@ -27,7 +28,7 @@ def test_what_is_local_only_makes_no_outgoing(rig: Rig, me: Process) -> None:
     assert weights is not None
     options = rig.cache.namespaces
     options.set_option(weights, "origin", "s3://bucket/x")
-    origins = add_origins(rig.fs, upload_attempts=1)
+    origins = add_origins(rig.fs, upload_attempts=1, allowed=AllowedOrigins(["s3://bucket"]))
     origin = origins.of(weights)
     assert origin is not None
     assert origin.uploader is None  # read-only

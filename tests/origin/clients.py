@@ -12,12 +12,15 @@ from typing import Any
 
 from harness.cli import hcfs
 from harness.mounts import Mount
-from harness.origin_server import OriginServer
+from harness.origin_server import BUCKET, OriginServer
 from mount.actors import errno_of, load, pattern
 
 from hcfs.mountpoint.client import administer
 
 _prefixes = itertools.count()
+
+ALLOWED = f"allow_origin=s3://{BUCKET},allow_origin=gs://{BUCKET}"
+"""Of the mounts' options."""
 
 WARNINGS = (
     *(r"isn't fetched", r"can't be listed", r"quarantin"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from harness.cli import hcfs
@@ -13,7 +14,7 @@ from harness.images import create_image
 from harness.mounts import Mount
 from harness.origin_server import OriginServer
 from harness.s3 import S3
-from origin.clients import WARNINGS
+from origin.clients import ALLOWED, WARNINGS
 
 Server = TypeVar("Server", bound=OriginServer)
 
@@ -73,7 +74,7 @@ def shared_mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
             directory = tmp_path_factory.mktemp("origins")
             source = create_image(directory / "origins.img", "256M")
             hcfs("mkfs", source)
-            options = f"{front_end},lookup_grace=0"
+            options = f"{front_end},lookup_grace=0,{ALLOWED},allow_origin={tmp_path_factory.getbasetemp()}"
             mounts[front_end] = Mount(source, directory / "mnt", options=options, allow_warnings=WARNINGS)
             mounts[front_end].mount()
         return mounts[front_end]
@@ -82,6 +83,18 @@ def shared_mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
         yield mount_by
         for mount in mounts.values():
             stack.callback(mount.close)  # each, whatever another one says
+
+
+@pytest.fixture
+def make_mount(make_mount: Callable[..., Mount], tmp_path: Path) -> Callable[..., Mount]:
+    """As everywhere; the servers' buckets and the test's directory are allowed, unless it says what is."""
+    usual = f"{ALLOWED},allow_origin={tmp_path}"
+
+    def make(*args: Any, options: str = "", **more: Any) -> Mount:
+        allowed = "" if "allow_origin=" in options else usual
+        return make_mount(*args, options=",".join(filter(None, (options, allowed))), **more)
+
+    return make
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,16 +92,3 @@ def test_an_origin_comes_and_goes_only_in_an_empty_namespace(make_mount: Callabl
     assert mount.status()["namespaces"]["kv"]["local_only"] is True
     put(kv / "chunk", b"chunk")
     assert os.getxattr(kv / "chunk", "user.hcfs.state") == b"local-only"
-
-
-def test_without_the_library_an_origin_is_refused(tmp_path: Path) -> None:
-    program = (
-        "import importlib.util, sys\n"
-        "sys.modules['obstore'] = None\n"
-        "find = importlib.util.find_spec\n"
-        "import hcfs.origin.object_store as module\n"
-        "module.find_spec = lambda name: None if name == 'obstore' else find(name)\n"
-        "module.ObjectStoreClient('s3://bucket/x')\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert "install hcfs[origins]" in done.stderr

@@ -18,7 +18,7 @@ from harness.origin_server import BUCKET, Fault, OriginServer
 from harness.s3 import S3
 from mount.actors import RENAME_NOREPLACE, drop_pages, errno_of, eventually, load, load_direct, put, renameat2
 from mount.damage import flip
-from origin.clients import Together, content, evict_all, namespace, openers, origin_status, state
+from origin.clients import ALLOWED, Together, content, evict_all, namespace, openers, origin_status, state
 
 FILES = {"config.json": b"{}", "llama/model.safetensors": content("model"), "llama/empty": b""}
 FRONT_ENDS = ("data_plane=on", "data_plane=off")
@@ -269,7 +269,7 @@ def test_read_only_mounts_and_removed_namespaces(make_mount: Callable[..., Mount
     assert os.getxattr(weights / "config.json", "user.hcfs.origin").decode() == f"{s3.url(prefix)}/config.json"
     assert s3.asked == []
     mount.umount()
-    mount.mount("rw")
+    mount.mount(f"rw,{ALLOWED}")
     assert hcfs("ns", "rm", mount.dir, weights.name, check=False).returncode == 1
     hcfs("ns", "rm", mount.dir, weights.name, "--force")
     assert os.listdir(mount.dir) == [".hcfs"]

@@ -19,7 +19,7 @@ from harness.origin_server import Asked, Fault, OriginServer
 from harness.s3 import S3
 from mount.actors import drop_pages, errno_of, eventually, load, load_direct, put, store
 from mount.damage import flip
-from origin.clients import WARNINGS, content, evict_all, is_clean, namespace, origin_status, state, sync
+from origin.clients import ALLOWED, WARNINGS, content, evict_all, is_clean, namespace, origin_status, state, sync
 
 from hcfs.origin import can_be_key
 
@@ -151,7 +151,7 @@ def test_an_unmount_leaves_what_is_dirty_to_the_next_mount(make_mount: Callable[
     assert state(there / "f") == "dirty"
     mount.umount()
     assert s3.sent(prefix) == []
-    mount.mount("rw")
+    mount.mount(f"rw,{ALLOWED}")
     eventually(lambda: is_clean(there / "f"), "the next mount uploads it")
     assert s3.get(f"{prefix}/f") == content("f")
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import errno
 import logging
 
-from hcfs.errors import HcfsError
 from hcfs.filesystem.calls import Blocking, CallError
 from hcfs.filesystem.paths import Paths
 from hcfs.filesystem.versions.policy import Closing, Policies
-from hcfs.filesystem.versions.publisher import Publisher
+from hcfs.filesystem.versions.publisher import Publisher, unexpected
 from hcfs.filesystem.versions.version import Fate, Version, Versions
 from hcfs.filesystem.volume import Volume
 
@@ -66,8 +65,9 @@ class LocalClosing:
         """Lock not held."""
         try:
             self._publisher.seal(version, as_flush=True)
-        except HcfsError as error:
-            log.warning("%s is abandoned: its last writes can't be kept: %s", self._paths.shown(version), error)
+        except BaseException as error:
+            what, where = unexpected(error), self._paths.shown(version)
+            log.warning("%s is abandoned: its last writes can't be kept: %s", where, error, exc_info=what)
         with self._lock:
             version.closing = False
             if version.is_staged and not version.writers:

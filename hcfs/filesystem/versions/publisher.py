@@ -55,8 +55,8 @@ class Publisher:
         """The other half. Lock not held."""
         with self._lock:
             version.writing -= 1
-            if isinstance(error, HcfsError):
-                self.fail(version, error.errno)
+            if error is not None:
+                self.fail(version, _errno_of(error))
 
     def seal(self, version: Version, *, as_flush: bool) -> None:
         """Write out the tail and reserve what publishing needs. Blocks; no lock held. Raises what the store raises, and
@@ -65,11 +65,11 @@ class Publisher:
             changes = version.changes
         try:
             version.staged.seal()
-        except HcfsError as error:
+        except BaseException as error:
             with self._lock:
                 if version.fate is Fate.PUBLISHED:
                     return  # by a rename meanwhile, or a link: then it was sealed, and nothing was written since
-                self.fail(version, error.errno)
+                self.fail(version, _errno_of(error))
             raise
         with self._lock:
             if as_flush and version.changes == changes and not version.writing:
@@ -124,9 +124,11 @@ class Publisher:
         """Publish it under its own name. Nobody waits for an answer, so an error is logged."""
         try:
             self.publish(version, version.parent, version.name)
-        except HcfsError as error:
-            log.warning("%s can't be published and is abandoned: %s", self._paths.shown(version), error)
-            self.abandon(version)
+        except BaseException as error:
+            what, where = unexpected(error), self._paths.shown(version)
+            log.warning("%s can't be published and is abandoned: %s", where, error, exc_info=what)
+            if version.is_staged:
+                self.abandon(version)
 
     def unname(self, version: Version) -> None:
         """Its name is removed or replaced: open handles go on, nothing will be published."""
@@ -184,6 +186,16 @@ class Publisher:
         for version in list(self._versions.of_name(parent, name)):
             if version is not keep and version.waiting and version.owner is not None and not is_alive(version.owner):
                 self.unname(version)
+
+
+def _errno_of(error: BaseException) -> int:
+    return error.errno if isinstance(error, HcfsError) else errno.EIO
+
+
+def unexpected(error: BaseException) -> BaseException | None:
+    """For a line of the log: the exception whose traceback it is to have, which is none of those that users and media
+    cause."""
+    return None if isinstance(error, HcfsError) else error
 
 
 class Change:

@@ -13,17 +13,35 @@ MEASURED = 20
 
 
 def case(chance: random.Random, number: int) -> Counts:
-    name = list(fuzzing.PARSERS)[number % len(fuzzing.PARSERS)]
-    data = chance.choice(fuzzing.samples(name))
-    data = chance.randbytes(chance.randrange(300)) if chance.random() < 0.1 else fuzzing.mutate(data, chance)
+    return _feed(list(fuzzing.PARSERS), chance, number)
+
+
+def hostile_case(chance: random.Random, number: int) -> Counts:
+    """Of the whole images alone whose every field may be a lie."""
+    return _feed([name for name in fuzzing.PARSERS if name.startswith("hostile")], chance, number)
+
+
+def _feed(parsers: list[str], chance: random.Random, number: int) -> Counts:
+    name = parsers[number % len(parsers)]
+    sample = chance.choice(fuzzing.samples(name))
+    # Of a hostile image the bytes are but a seed.
+    data = chance.randbytes(8) if name.startswith("hostile") else _changed(sample, chance)
     fuzzing.feed(name, data, memory=chance.randrange(MEASURED) == 0)
     return {"inputs": 1, f"for the {name} parser": 1}
 
 
-def campaign() -> Campaign:
+def _changed(sample: bytes, chance: random.Random) -> bytes:
+    return chance.randbytes(chance.randrange(300)) if chance.random() < 0.1 else fuzzing.mutate(sample, chance)
+
+
+def campaign(*, hostile: bool = False) -> Campaign:
+    if hostile:
+        return Campaign("fuzz-parsers", "inputs", hostile_case, ("--hostile",))
     return Campaign("fuzz-parsers", "inputs", case)
 
 
 if __name__ == "__main__":
     given = parser("fuzz-parsers", "Feed the parsers of what is on a device with what can't be there.", "inputs")
-    sys.exit(main(campaign(), given.parse_args()))
+    given.add_argument("--hostile", action="store_true", help="whole images alone whose every field may be a lie")
+    arguments = given.parse_args()
+    sys.exit(main(campaign(hostile=arguments.hostile), arguments))
