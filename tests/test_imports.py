@@ -20,7 +20,7 @@ ROOMS = {
     "fuse": (set(), set()),
     # The only way to a network, and it only reads: neither store nor cache can reach it.
     "origin": (set(), {"obstore"}),
-    "host": (set(), set()),
+    "host": (set(), {"trio"}),
     "filesystem": ({"cache", "store", "device", "host"}, set()),
     "mountpoint": ({"fuse", "device", "host"}, set()),
     "remote": ({"filesystem", "cache", "store", "device", "origin", "mountpoint", "fuse", "host"}, set()),
@@ -30,7 +30,10 @@ ROOMS = {
         {"prometheus_client", "trio"},
     ),
     "doctor": ({"daemon", "frontends", "mountpoint", "fuse", "host", "store", "device", "lmcache"}, {"pyfuse3"}),
-    "cli": ({"doctor", "daemon", "mountpoint", "cache", "store", "device", "lmcache", "weights"}, {"click", "rich"}),
+    "cli": (
+        {"doctor", "daemon", "remote", "mountpoint", "cache", "store", "device", "lmcache", "weights"},
+        {"click", "rich"},
+    ),
     # Clients of a mount: they know paths and xattr names, as a program that isn't part of hcfs does.
     "lmcache": (set(), {"lmcache"}),
     # The last three are what `hcfs weights bench` measures beside its own reader.

@@ -19,7 +19,6 @@ from hcfs.daemon.administration import Administration
 from hcfs.daemon.options import MountOptions
 from hcfs.daemon.scrubbing import Scrubbing
 from hcfs.daemon.session import Session
-from hcfs.daemon.signals import ignore_stray_signals
 from hcfs.daemon.status import StatusReport
 from hcfs.device import BlockDevice, BufferPool, open_device
 from hcfs.device.mounts import MountEntry, mounts
@@ -34,6 +33,7 @@ from hcfs.frontends.notices import Notifier
 from hcfs.frontends.operations import Operations
 from hcfs.fuse.handshake import HandshakeFailed
 from hcfs.host.process import Process, has_ended, is_alive, process_of
+from hcfs.host.signals import ignore_stray_signals
 from hcfs.mountpoint import mountpoint, tuning
 from hcfs.mountpoint.client import mount_at, read_status
 from hcfs.mountpoint.fuse_connections import is_stopped, servers_of

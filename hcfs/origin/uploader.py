@@ -12,7 +12,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from hcfs.origin.access import Access
-from hcfs.origin.connection import Connection, local_directory
+from hcfs.origin.connection import OriginConnection, local_directory
 from hcfs.origin.directory import TEMPORARY
 from hcfs.origin.directory_writer import DirectoryWriter
 from hcfs.origin.errors import NotAtOrigin, OriginChanged, OriginError, OriginRefused, UploadConflict
@@ -103,7 +103,7 @@ class OriginUploader:
         directory = None if fault is not None else local_directory(url)
         self._writer = None if directory is None else DirectoryWriter(url, directory)
         self._remote = (
-            Connection(url, silence_s=SILENCE_S, request_s=REQUEST_S, fault=fault) if directory is None else None
+            OriginConnection(url, silence_s=SILENCE_S, request_s=REQUEST_S, fault=fault) if directory is None else None
         )
         self._bodies = threading.Condition()
         self._held = 0
@@ -114,7 +114,7 @@ class OriginUploader:
         return self._writer is None
 
     @property
-    def _connection(self) -> Connection:
+    def _connection(self) -> OriginConnection:
         assert self._remote is not None
         return self._remote
 
