@@ -25,8 +25,8 @@ from hcfs.device.mounts import MountEntry, mounts
 from hcfs.device.processes import name_processes
 from hcfs.errors import HcfsError
 from hcfs.faults import attempt, log_what_ends_threads
-from hcfs.filesystem.control import Control
 from hcfs.filesystem.filesystem import Filesystem
+from hcfs.filesystem.places.control import Control
 from hcfs.frontends.data_plane import DataPlane, pool_budget
 from hcfs.frontends.front_ends import FrontEnd, PyfuseFrontEnd
 from hcfs.frontends.notices import Notifier

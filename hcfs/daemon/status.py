@@ -14,10 +14,10 @@ from hcfs.daemon.metrics import render
 from hcfs.daemon.options import MountOptions
 from hcfs.daemon.scrubbing import Scrubbing
 from hcfs.device import BlockDevice, BufferPool
-from hcfs.filesystem.control import Control
 from hcfs.filesystem.filesystem import Filesystem
+from hcfs.filesystem.places.control import Control
+from hcfs.filesystem.places.virtual_tree import Member, VirtualTree, as_json
 from hcfs.filesystem.versions.version import Version
-from hcfs.filesystem.virtual_tree import Member, VirtualTree, as_json
 from hcfs.frontends.front_ends import FrontEnd
 from hcfs.remote.origins import Origins
 from hcfs.store import BLOCK, ROOT_ID, Quarantined

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 from hcfs.cache.options import checked
 from hcfs.filesystem.calls import CallError
+from hcfs.filesystem.operations.xattrs import Xattrs
 from hcfs.filesystem.versions.version import Fate, Versions
 from hcfs.filesystem.volume import Volume
-from hcfs.filesystem.xattrs import Xattrs
 from hcfs.remote.origins import Origins
 
 log = logging.getLogger(__name__)

@@ -18,20 +18,20 @@ from weakref import WeakValueDictionary
 from hcfs.cache import ABSENT, ANYTHING, NamespaceOptions
 from hcfs.errors import HcfsError, UsageError
 from hcfs.filesystem.calls import CallError
+from hcfs.filesystem.handles.object_handle import ObjectReading
 from hcfs.filesystem.inodes import REMOTE
-from hcfs.filesystem.object_handle import ObjectReading
 from hcfs.filesystem.versions.replaced_names import REPLACED_KEPT, ReplacedNames
 from hcfs.filesystem.versions.version import Name, Versions
 from hcfs.filesystem.volume import Volume
 from hcfs.origin import Listed, ObjectStoreClient, OriginError, OriginUploader, open_origin
 from hcfs.remote.allowed_origins import AllowedOrigins
-from hcfs.remote.ingest import Ingests
+from hcfs.remote.fetching.ingest import Ingests
+from hcfs.remote.listing.relisting import Relisting
+from hcfs.remote.listing.remote import Remote, RemoteListing
 from hcfs.remote.namespace_origin import Origin
 from hcfs.remote.refused_origin import RefusedClient
-from hcfs.remote.relisting import Relisting
-from hcfs.remote.remote import Remote, RemoteListing
-from hcfs.remote.sync_marks import rebase
-from hcfs.remote.uploads import Uploads
+from hcfs.remote.uploading.sync_marks import rebase
+from hcfs.remote.uploading.uploads import Uploads
 from hcfs.store.errors import NoSuchObject
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ import os
 import pytest
 from mountcore.kernel import Process, Rig, errno_of
 
-from hcfs.filesystem.attribute_changes import Changes
 from hcfs.filesystem.calls import finish
+from hcfs.filesystem.operations.attribute_changes import Changes
 from hcfs.store import Staged
 
 W = os.O_RDWR | os.O_CREAT

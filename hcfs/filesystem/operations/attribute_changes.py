@@ -8,12 +8,12 @@ from typing import NamedTuple
 from hcfs.errors import HcfsError
 from hcfs.filesystem.calls import Blocking, Caller, CallError, Entry
 from hcfs.filesystem.entries import Entries
-from hcfs.filesystem.handles import Handles
+from hcfs.filesystem.handles.table import Handles
+from hcfs.filesystem.handles.version_handle import VersionHandle
 from hcfs.filesystem.identity import CallerIdentity
 from hcfs.filesystem.lock_files import LockFile, LockFiles
-from hcfs.filesystem.lookup import Lookup
 from hcfs.filesystem.modes import drop_privileges, without_privileges
-from hcfs.filesystem.version_handle import VersionHandle
+from hcfs.filesystem.operations.lookup import Lookup
 from hcfs.filesystem.versions.closing import Closings
 from hcfs.filesystem.versions.drafting import Drafting
 from hcfs.filesystem.versions.estale_retries import EstaleRetries

@@ -16,8 +16,8 @@ from hcfs.host.process import holds_open
 from hcfs.origin import Listed, OriginError, OriginUploader, Outgoing, Patience, Uploaded
 from hcfs.remote.namespace_origin import Origin
 from hcfs.remote.origins import Origins
-from hcfs.remote.sync_names import SyncNames
-from hcfs.remote.upload_source import key_of, outgoing_version
+from hcfs.remote.syncing.sync_names import SyncNames
+from hcfs.remote.uploading.upload_source import key_of, outgoing_version
 from hcfs.store.errors import DamagedGranule
 
 log = logging.getLogger(__name__)
