@@ -15,8 +15,8 @@ from hcfs.store.replay import EXHAUSTED, Replayed, current
 from hcfs.store.space import Share
 from hcfs.store.store import Store
 from hcfs.store.superblock import BLOCK, Superblock, read_pair
-from hcfs.store.tidy import build_space, tidy
 from hcfs.store.tree import ROOT_SLOT
+from hcfs.store.validation import build_space, validate
 
 Progress = Callable[[int, int], None]
 """(bytes checked, bytes to check)"""
@@ -88,7 +88,7 @@ def check(device: BlockDevice, *, data: bool = False, progress: Progress | None 
         if state.exhausted:
             report.add("region", f"region {state.region}", EXHAUSTED)
         state.problems.clear()
-        doomed = tidy(superblock, state)
+        doomed = validate(superblock, state)
     except CorruptMetadata as error:
         report.add("region", "metadata", str(error))
         return report

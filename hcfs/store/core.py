@@ -22,12 +22,12 @@ from hcfs.store.errors import MetadataFull, NoSuchObject, ReadOnlyStore
 from hcfs.store.extents import Extent
 from hcfs.store.granule import Checksummer
 from hcfs.store.granule_cache import GranuleCache
-from hcfs.store.items import Index, Transaction
 from hcfs.store.log import LogWriter
 from hcfs.store.pins import Pin
 from hcfs.store.space import Share, Space
 from hcfs.store.superblock import BLOCK, Superblock
 from hcfs.store.timestamps import now_ns
+from hcfs.store.transactions import MetadataIndex, Transaction
 
 if TYPE_CHECKING:
     from hcfs.store.staged import Staged
@@ -66,7 +66,7 @@ class Core:
         device: BlockDevice,
         pool: BufferPool,
         superblock: Superblock,
-        index: Index,
+        index: MetadataIndex,
         space: Space,
         *,
         writer: LogWriter | None,

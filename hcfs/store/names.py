@@ -21,9 +21,9 @@ from hcfs.store.errors import (
     NotPermitted,
     TooManyLinks,
 )
-from hcfs.store.items import Transaction
 from hcfs.store.object_metadata import ObjectMetadata
 from hcfs.store.table import ROW_BYTES, Row
+from hcfs.store.transactions import Transaction
 from hcfs.store.tree import ROOT_SLOT, Tree
 
 LINK_MAX = 4000

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from hcfs.store.attributes import ENTRY_BYTES, Extra
 from hcfs.store.core import TOUCHES_MOST, Core
 from hcfs.store.errors import InvalidName, NoSuchAttribute
-from hcfs.store.items import Transaction
 from hcfs.store.timestamps import now_ns
+from hcfs.store.transactions import Transaction
 from hcfs.store.xattrs import check_xattr
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from hcfs.store.attributes import Flags, Kind, kind_of
 from hcfs.store.errors import NoSuchObject
-from hcfs.store.items import Transaction
 from hcfs.store.space import Share
 from hcfs.store.staging import Staging
 from hcfs.store.timestamps import now_ns
+from hcfs.store.transactions import Transaction
 
 QUARANTINE_XATTR = b"hcfs.quarantine"
 

@@ -13,7 +13,7 @@ from hcfs.store.region_header import mend_headers
 from hcfs.store.replay import EXHAUSTED, current
 from hcfs.store.store import Store
 from hcfs.store.superblock import BLOCK, KNOWN_RO_COMPAT, Superblock, SuperblockPair, read_pair
-from hcfs.store.tidy import build_space, tidy
+from hcfs.store.validation import build_space, validate
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class UnrecoveredStore:
                 " mount it with -o ro, or use a newer hcfs"
             )
         state = current(device, superblock)
-        doomed = tidy(superblock, state)
+        doomed = validate(superblock, state)
         headers = [problem for pair in state.headers for problem in pair.problems]
         superblocks = [f"the superblock at the {place} block is damaged" for place in self._pair.damaged]
         problems = superblocks + headers + state.problems

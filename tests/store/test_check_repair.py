@@ -13,10 +13,10 @@ from hcfs.device import MemoryDevice
 from hcfs.store import BLOCK, ROOT_ID, Extent, Store
 from hcfs.store.check import check
 from hcfs.store.errors import CorruptMetadata
-from hcfs.store.items import Transaction
 from hcfs.store.repair import repair
 from hcfs.store.superblock import read_superblock
 from hcfs.store.table import Row
+from hcfs.store.transactions import Transaction
 
 
 class Scene:

@@ -17,9 +17,9 @@ from hcfs.store import Store
 from hcfs.store import core as core_module
 from hcfs.store import object_metadata as object_metadata_module
 from hcfs.store.entries import MANY, PARTS
-from hcfs.store.items import Index
 from hcfs.store.page import PAGE_ROWS, PageDraft
 from hcfs.store.table import Table
+from hcfs.store.transactions import MetadataIndex
 
 FEW, OBJECTS = 1000, 20_000
 assert OBJECTS > MANY
@@ -210,7 +210,7 @@ def iter_all(store: Store, directory: int) -> Iterator[bytes]:
 
 
 def test_a_directory_that_becomes_large_or_goes_while_it_is_listed() -> None:
-    index = Index(1 << 16)
+    index = MetadataIndex(1 << 16)
     tree = index.tree
     index.table.grow(MANY + 10)
     for number in range(MANY):

@@ -20,7 +20,7 @@ from hcfs.filesystem.handles.object_handle import ObjectHandle, ObjectReading
 from hcfs.fuse.limits import AHEAD_WAITING, BACKGROUND
 from hcfs.remote.listing.remote import Remote
 from hcfs.store import Staged
-from hcfs.store.arrived import read_arrived
+from hcfs.store.partial_reads import read_arrived
 
 log = logging.getLogger(__name__)
 

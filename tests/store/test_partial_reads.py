@@ -8,8 +8,8 @@ import pytest
 from store.rig import GRANULE, content, namespace, new_device, new_store, put, recover, stage
 
 from hcfs.store import BLOCK
-from hcfs.store.arrived import read_arrived
 from hcfs.store.errors import StagedDamaged, StagedFailed
+from hcfs.store.partial_reads import read_arrived
 
 DATA = content("arriving", 6 * GRANULE + 5000)
 
