@@ -147,7 +147,7 @@ def _check_space(superblock: Superblock, state: Replayed, report: Report) -> Non
 
 
 def _shown(store: Store, oid: int) -> str:
-    return "/" + store.shown_path_of(oid).decode(errors="backslashreplace")
+    return "/" + store.names.shown_path_of(oid).decode(errors="backslashreplace")
 
 
 def _check_data(device: BlockDevice, report: Report, progress: Progress | None) -> None:
@@ -158,7 +158,7 @@ def _check_data(device: BlockDevice, report: Report, progress: Progress | None) 
     except (StoreError, DeviceError) as error:
         report.add("region", "metadata", str(error))
         return
-    files = [oid for oid in store.objects() if store.attributes(oid).kind is Kind.FILE and store.is_current(oid)]
+    files = [oid for oid in store.census.objects() if store.attributes(oid).kind is Kind.FILE and store.is_current(oid)]
     total = sum(store.attributes(oid).size for oid in files)
     report.data_checked, done = True, 0
     granule = report.superblock.granule

@@ -142,6 +142,11 @@ class Transaction:
         self.time_ns = time_ns
         self.payload = bytearray(_TIME.pack(time_ns))
 
+    @property
+    def empty(self) -> bool:
+        """Whether no item was added yet."""
+        return len(self.payload) == _TIME.size
+
     def put(self, row: Row) -> None:
         self.payload += _OBJECT.pack(
             *(

@@ -213,7 +213,7 @@ def use_everything(device: OverlayDevice) -> None:
             continue
         with suppress(HcfsError):
             snapshots.take(store)
-        list(store.files_by_access())
+        list(store.census.files_by_access())
         store.usage()
         if store.state == "read-only":
             continue
@@ -235,7 +235,10 @@ def use_everything(device: OverlayDevice) -> None:
     if any(problem.detail == EXHAUSTED for problem in report.problems):
         return  # nothing is written any more
     # Nobody else has what isn't synced: a repair leaves it where it is.
-    kept = {"/" + store.path_of(oid).decode(errors="backslashreplace") for oid, _ in store.with_xattr(UNSYNCED_XATTR)}
+    kept = {
+        "/" + store.path_of(oid).decode(errors="backslashreplace")
+        for oid, _ in store.metadata.with_xattr(UNSYNCED_XATTR)
+    }
     left = [
         problem
         for problem in report.problems
