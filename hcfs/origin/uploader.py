@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -105,8 +106,7 @@ class OriginUploader:
         self._remote = (
             OriginConnection(url, silence_s=SILENCE_S, request_s=REQUEST_S, fault=fault) if directory is None else None
         )
-        self._bodies = threading.Condition()
-        self._held = 0
+        self._bodies = _Bodies()
 
     @property
     def conditional(self) -> bool:
@@ -186,10 +186,10 @@ class OriginUploader:
     def _send(self, outgoing: Outgoing, base: str | None) -> Uploaded:
         """OriginChanged when the origin doesn't have `base`."""
         if outgoing.size <= SINGLE_MAX:
-            with _Held(self, outgoing.size):
+            with self._bodies.holding(outgoing.size):
                 return self._single(outgoing, base)
         part = max(PART, -(-outgoing.size // PARTS_MAX))
-        with _Held(self, 3 * part):
+        with self._bodies.holding(3 * part):
             return self._in_parts(outgoing, base, part)
 
     def _single(self, outgoing: Outgoing, base: str | None) -> Uploaded:
@@ -285,23 +285,26 @@ class OriginUploader:
         return {_TOKEN: outgoing.token}
 
 
-class _Held:
-    """So many bytes of bodies in memory; waits until they may be."""
+class _Bodies:
+    """How many bytes of bodies are in memory."""
 
-    def __init__(self, uploader: OriginUploader, nbytes: int) -> None:
-        self._uploader = uploader
-        self._nbytes = min(nbytes, BODIES_MAX)
+    def __init__(self) -> None:
+        self._fewer = threading.Condition()
+        self._bytes = 0
 
-    def __enter__(self) -> None:
-        uploader = self._uploader
-        with uploader._bodies:
-            uploader._bodies.wait_for(lambda: uploader._held + self._nbytes <= BODIES_MAX)
-            uploader._held += self._nbytes
-
-    def __exit__(self, *_: object) -> None:
-        with self._uploader._bodies:
-            self._uploader._held -= self._nbytes
-            self._uploader._bodies.notify_all()
+    @contextmanager
+    def holding(self, nbytes: int) -> Iterator[None]:
+        """So many bytes more; waits until they may be."""
+        nbytes = min(nbytes, BODIES_MAX)
+        with self._fewer:
+            self._fewer.wait_for(lambda: self._bytes + nbytes <= BODIES_MAX)
+            self._bytes += nbytes
+        try:
+            yield
+        finally:
+            with self._fewer:
+                self._bytes -= nbytes
+                self._fewer.notify_all()
 
 
 def can_be_key(path: str, url: str) -> bool:
