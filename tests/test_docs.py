@@ -20,8 +20,8 @@ from harness.mounts import Mount
 from harness.weights import safetensors, write_model
 
 from hcfs.cli import run
-from hcfs.daemon.options import MountOptions
 from hcfs.lmcache.config import adapter_spec
+from hcfs.options.mount_options import MountOptions
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]

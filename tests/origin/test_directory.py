@@ -19,8 +19,9 @@ from harness.users import NOBODY
 from mount.actors import errno_of, load, put, store
 from origin.clients import WARNINGS, content, evict_all, origin_status, sync
 
-from hcfs.origin import Access, DirectoryClient, Listed, NotAtOrigin, OriginChanged, OriginError, OriginRefused
+from hcfs.origin import Access, Listed, NotAtOrigin, OriginChanged, OriginError, OriginRefused
 from hcfs.origin import beneath as beneath_module
+from hcfs.origin.directory import DirectoryClient
 from hcfs.origin.directory_writer import DirectoryWriter
 
 SECRET = b"a secret outside of the origin"
@@ -42,7 +43,7 @@ def outside(tmp_path: Path) -> Path:
 
 
 def client(origin: Path) -> DirectoryClient:
-    return DirectoryClient(str(origin), str(origin))
+    return DirectoryClient(str(origin))
 
 
 def listing(origin: Path) -> dict[str, Listed]:
