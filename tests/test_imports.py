@@ -22,7 +22,7 @@ ROOMS = {
     "fuse": (set(), set()),
     # The only way to a network, and it only reads: neither store nor cache can reach it.
     "origin": (set(), {"obstore"}),
-    "host": (set(), set()),
+    "host": (set(), {"trio"}),
     "filesystem": ({"cache", "store", "device", "host"}, set()),
     "mountpoint": ({"fuse", "device", "host"}, set()),
     "remote": ({"filesystem", "cache", "store", "device", "origin", "mountpoint", "fuse", "host"}, set()),
@@ -32,7 +32,10 @@ ROOMS = {
         {"prometheus_client", "trio"},
     ),
     "doctor": ({"daemon", "frontends", "mountpoint", "fuse", "host", "store", "device", "lmcache"}, {"pyfuse3"}),
-    "cli": ({"doctor", "daemon", "mountpoint", "cache", "store", "device", "lmcache", "weights"}, {"click", "rich"}),
+    "cli": (
+        {"doctor", "daemon", "remote", "mountpoint", "cache", "store", "device", "lmcache", "weights"},
+        {"click", "rich"},
+    ),
     # Clients of a mount: they know paths and xattr names, as a program that isn't part of hcfs does.
     "lmcache": (set(), {"lmcache"}),
     # The last three are what `hcfs weights bench` measures beside its own reader.
@@ -41,6 +44,13 @@ ROOMS = {
         {"ml_dtypes", "numpy", "torch", "safetensors", "runai_model_streamer", "fastsafetensors"},
     ),
 }
+INNER = {
+    "filesystem": ["versions", "handles", "operations", "places"],
+    "remote": ["listing", "fetching", "uploading", "syncing"],
+}
+"""Rooms within rooms, from the lowest to the highest; each may import those before it. A file beside them is where its
+imports put it."""
+
 _TYPING = "from typing_extensions import "
 COMMON = {"hcfs", "hcfs.errors", "hcfs.printable", "hcfs.faults"}
 
@@ -120,3 +130,16 @@ def test_reporting_commands_start_without_the_daemon_libraries(command: str) -> 
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
     assert done.stderr.split() == []
+
+
+@pytest.mark.parametrize("room", INNER)
+def test_inner_rooms_point_downwards(room: str) -> None:
+    order, wrong = INNER[room], []
+    assert sorted(order) == sorted(path.parent.name for path in (PACKAGE / room).glob("*/__init__.py"))
+    for number, inner in enumerate(order):
+        for path in sorted((PACKAGE / room / inner).glob("*.py")):
+            for line, name in imported(path):
+                _, *rest = name.split(".")
+                if rest[:1] == [room] and len(rest) > 2 and rest[1] in order[number + 1 :]:
+                    wrong.append(f"{path.relative_to(PACKAGE.parent)}:{line} imports {name}")
+    assert not wrong

@@ -8,7 +8,7 @@ from hcfs.cli.arguments import mount_argument, namespace_argument
 from hcfs.cli.output import print_json
 from hcfs.errors import UsageError
 from hcfs.lmcache.config import WORKERS_DEFAULT, adapter_json, adapter_spec
-from hcfs.mountpoint.client import namespace_directory
+from hcfs.mountpoint.client import namespace_status
 
 
 @click.command(short_help="The JSON for LMCache's --l2-adapter.")
@@ -22,7 +22,7 @@ def command(directory: str, namespace: str, num_workers: int, odirect: bool, as_
 
     One line, to be used as it is: lmcache server --l2-adapter "$(hcfs lmcache-config DIR NAMESPACE)" ...
     """
-    namespace_directory(directory, namespace)
+    _require_stores(directory, namespace)
     try:
         if as_json:
             print_json(adapter_spec(directory, namespace, num_workers=num_workers, use_odirect=odirect))
@@ -30,3 +30,13 @@ def command(directory: str, namespace: str, num_workers: int, odirect: bool, as_
             click.echo(adapter_json(directory, namespace, num_workers=num_workers, use_odirect=odirect))
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def _require_stores(directory: str, namespace: str) -> None:
+    """UsageError where LMCache could store nothing."""
+    found = namespace_status(directory, namespace)
+    if found["origin"] is not None and found["write_policy"] in (None, "read-only"):
+        raise UsageError(
+            f"namespace {namespace!r} has the origin {found['origin']} and is read-only, so LMCache can store nothing in "
+            f"it; make another one for KV with 'hcfs ns create {directory} kv'"
+        )

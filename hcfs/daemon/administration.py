@@ -11,8 +11,8 @@ from hcfs.daemon.setting import Setting
 from hcfs.daemon.syncing import Syncing
 from hcfs.errors import UsageError
 from hcfs.filesystem.calls import CallError
-from hcfs.filesystem.control import Answer, Command, Progress
 from hcfs.filesystem.filesystem import Filesystem
+from hcfs.filesystem.places.control import Answer, Command, Progress
 from hcfs.remote.origins import Origins
 from hcfs.store import BLOCK, ROOT_ID, Kind
 from hcfs.store.errors import StoreError

@@ -18,21 +18,21 @@ from hcfs.daemon import logs
 from hcfs.daemon.administration import Administration
 from hcfs.daemon.scrubbing import Scrubbing
 from hcfs.daemon.session import Session
-from hcfs.daemon.signals import ignore_stray_signals
 from hcfs.daemon.status import StatusReport
 from hcfs.device import BlockDevice, BufferPool, open_device
 from hcfs.device.mounts import MountEntry, mounts
 from hcfs.device.processes import name_processes
 from hcfs.errors import HcfsError
 from hcfs.faults import attempt, log_what_ends_threads
-from hcfs.filesystem.control import Control
 from hcfs.filesystem.filesystem import Filesystem
+from hcfs.filesystem.places.control import Control
 from hcfs.frontends.data_plane import DataPlane, pool_budget
 from hcfs.frontends.front_ends import FrontEnd, PyfuseFrontEnd
 from hcfs.frontends.notices import Notifier
 from hcfs.frontends.operations import Operations
 from hcfs.fuse.handshake import HandshakeFailed
 from hcfs.host.process import Process, has_ended, is_alive, process_of
+from hcfs.host.signals import ignore_stray_signals
 from hcfs.mountpoint import mountpoint, tuning
 from hcfs.mountpoint.client import mount_at, read_status
 from hcfs.mountpoint.fuse_connections import is_stopped, servers_of

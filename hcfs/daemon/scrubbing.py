@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from hcfs.errors import HcfsError, UsageError
 from hcfs.filesystem.calls import CallError
-from hcfs.filesystem.control import Answer, Command
 from hcfs.filesystem.filesystem import Filesystem
+from hcfs.filesystem.places.control import Answer, Command
 from hcfs.store import ROOT_ID
 from hcfs.store.scrub import Damaged, Scrub, ScrubStatistics
 

@@ -10,11 +10,11 @@ import trio
 from hcfs.cache import Cache
 from hcfs.daemon import logs
 from hcfs.daemon.scrubbing import Scrubbing
-from hcfs.daemon.signals import REOPENING, Signals
 from hcfs.errors import HcfsError
 from hcfs.faults import attempt
 from hcfs.filesystem.filesystem import Filesystem
 from hcfs.frontends.front_ends import FrontEnd
+from hcfs.host.signals import REOPENING, Signals
 from hcfs.store import Store
 from hcfs.store.discard import Discards
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from hcfs.filesystem.calls import CallError
-from hcfs.filesystem.control import Answer, Command
 from hcfs.filesystem.filesystem import Filesystem
-from hcfs.filesystem.xattrs import OWN
+from hcfs.filesystem.operations.xattrs import OWN
+from hcfs.filesystem.places.control import Answer, Command
 from hcfs.store.errors import NoSuchAttribute
 
 

@@ -12,10 +12,10 @@ from hcfs import __version__
 from hcfs.daemon.metrics import render
 from hcfs.daemon.scrubbing import Scrubbing
 from hcfs.device import BlockDevice, BufferPool
-from hcfs.filesystem.control import Control
 from hcfs.filesystem.filesystem import Filesystem
+from hcfs.filesystem.places.control import Control
+from hcfs.filesystem.places.virtual_tree import Member, VirtualTree, as_json
 from hcfs.filesystem.versions.version import Version
-from hcfs.filesystem.virtual_tree import Member, VirtualTree, as_json
 from hcfs.frontends.front_ends import FrontEnd
 from hcfs.options.mount_options import MountOptions
 from hcfs.options.namespace_options import OPTIONS

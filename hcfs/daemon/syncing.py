@@ -8,13 +8,13 @@ from collections.abc import Callable
 from hcfs.cache import ANYTHING
 from hcfs.errors import UsageError
 from hcfs.filesystem.calls import CallError
-from hcfs.filesystem.control import POLL, Answer, Command
 from hcfs.filesystem.filesystem import Filesystem
+from hcfs.filesystem.places.control import POLL, Answer, Command
 from hcfs.filesystem.versions.version import Name
 from hcfs.origin import CONFLICT
 from hcfs.remote.namespace_origin import Origin
 from hcfs.remote.origins import Origins
-from hcfs.remote.unsynced_files import SHOWN_MAX
+from hcfs.remote.uploading.unsynced_files import SHOWN_MAX
 from hcfs.store import Kind
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Callable
+from typing import TypeVar
 
 from hcfs.errors import HcfsError
 from hcfs.filesystem.calls import CallError
@@ -14,6 +16,8 @@ from hcfs.store.errors import DamagedGranule
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 class Damage:
     """No lock is held anywhere here: the kernel is told, and waited for, in between."""
@@ -23,9 +27,16 @@ class Damage:
         self._kernel = volume.kernel
         self._policies = policies
 
-    def note(self, error: DamagedGranule) -> None:
-        """A read or a verification met it. As `quarantine`."""
-        self.quarantine(error.oid, error.generation, str(error))
+    def watch(self, read: Callable[[], T], bad: dict[int, int] | None = None) -> T:
+        """Read, and quarantine what turns out to be damaged before the reader is told. Blocks. bad: gets the granule,
+        and the errno for those who ask for it again."""
+        try:
+            return read()
+        except DamagedGranule as error:
+            if bad is not None:
+                bad[error.granule] = errno.EIO
+            self.quarantine(error.oid, error.generation, str(error))
+            raise
 
     def quarantine(self, oid: int, generation: int, reason: str) -> None:
         """Take an object's names away, in the store and then in the kernel, unless it has other content by now than the
@@ -63,8 +74,7 @@ class Damage:
         """Check every byte of an object. Blocks. ENOENT instead of a bad one, whose pin is released: for clients that
         take only that for a miss, and mmap users, who would get SIGBUS."""
         try:
-            self._store.verify(pin)
+            self.watch(lambda: self._store.verify(pin))
         except DamagedGranule as error:
-            self.note(error)
             pin.release()
             raise CallError(errno.ENOENT) from error

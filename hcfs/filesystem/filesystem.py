@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from hcfs.cache import Cache
-from hcfs.filesystem.attribute_changes import Changes
 from hcfs.filesystem.calls import Awaiting, Blocking, Caller, Created, Entry, Opened, Statfs
-from hcfs.filesystem.handles import Content
+from hcfs.filesystem.handles.table import Content
 from hcfs.filesystem.kernel_caches import KernelCaches
+from hcfs.filesystem.operations.attribute_changes import Changes
 from hcfs.filesystem.parts import Parts
 from hcfs.filesystem.volume import Volume
 from hcfs.store import Store

@@ -75,7 +75,8 @@ class LockFile:
             return self._store.read(self._pin, offset, length)
 
     def write(self, offset: int, data: bytes | memoryview) -> int:
-        """All of it, or an error and the content as it was settled last."""
+        """All of it, or an error and the content as it was settled last; EFBIG changes nothing."""
+        self._store.require_possible_size(offset + len(data))
         with self._mutex:
             try:
                 self._changes += 1
@@ -85,7 +86,8 @@ class LockFile:
                 raise
 
     def truncate(self, size: int) -> None:
-        """Cut or extend with zeros."""
+        """Cut or extend with zeros. As `write`."""
+        self._store.require_possible_size(size)
         with self._mutex:
             try:
                 self._changes += 1

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from hcfs.filesystem.attribute_changes import AttributeChanges
-from hcfs.filesystem.capacity import Capacity
-from hcfs.filesystem.control import Control
 from hcfs.filesystem.damage import Damage
 from hcfs.filesystem.entries import Entries
-from hcfs.filesystem.handles import Handles
-from hcfs.filesystem.listing import DirectoryListing
-from hcfs.filesystem.local_namespace import LocalNamespace
+from hcfs.filesystem.handles.object_handle import ObjectReading
+from hcfs.filesystem.handles.table import Handles
+from hcfs.filesystem.handles.version_handle import VersionAccess
 from hcfs.filesystem.lock_files import LockFiles
-from hcfs.filesystem.lookup import Lookup
-from hcfs.filesystem.naming import Naming
-from hcfs.filesystem.object_handle import ObjectReading
-from hcfs.filesystem.opening import Opening
+from hcfs.filesystem.operations.attribute_changes import AttributeChanges
+from hcfs.filesystem.operations.capacity import Capacity
+from hcfs.filesystem.operations.listing import DirectoryListing
+from hcfs.filesystem.operations.lookup import Lookup
+from hcfs.filesystem.operations.naming import Naming
+from hcfs.filesystem.operations.opening import Opening
+from hcfs.filesystem.operations.removal import Removal
+from hcfs.filesystem.operations.renaming import Renaming
+from hcfs.filesystem.operations.xattrs import Xattrs
 from hcfs.filesystem.paths import Paths
-from hcfs.filesystem.places import Places
-from hcfs.filesystem.removal import Removal
-from hcfs.filesystem.renaming import Renaming
-from hcfs.filesystem.root import Root
-from hcfs.filesystem.version_handle import VersionAccess
+from hcfs.filesystem.places.control import Control
+from hcfs.filesystem.places.dispatch import Places
+from hcfs.filesystem.places.local_namespace import LocalNamespace
+from hcfs.filesystem.places.root import Root
+from hcfs.filesystem.places.virtual_place import VirtualPlace
+from hcfs.filesystem.places.virtual_tree import VirtualTree
 from hcfs.filesystem.versions.closing import Closings, LocalClosing
 from hcfs.filesystem.versions.drafting import Drafting
 from hcfs.filesystem.versions.estale_retries import EstaleRetries
@@ -30,10 +33,7 @@ from hcfs.filesystem.versions.publisher import Publisher
 from hcfs.filesystem.versions.replaced_names import ReplacedNames
 from hcfs.filesystem.versions.version import Versions
 from hcfs.filesystem.versions.version_names import VersionNames
-from hcfs.filesystem.virtual_place import VirtualPlace
-from hcfs.filesystem.virtual_tree import VirtualTree
 from hcfs.filesystem.volume import Volume
-from hcfs.filesystem.xattrs import Xattrs
 
 
 class Parts:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from hcfs.errors import HcfsError
 from hcfs.filesystem.calls import Awaiting, Blocking, Caller, Entry, Opened
 from hcfs.filesystem.filesystem import Filesystem
-from hcfs.filesystem.xattrs import USER
+from hcfs.filesystem.operations.xattrs import USER
 from hcfs.fuse.handshake import MAX_WRITE
 from hcfs.fuse.lanes import InLane, Lane, Parked
 from hcfs.fuse.limits import CONTROL_THREADS, ORIGIN_THREADS, READ_THREADS, WRITE_THREADS

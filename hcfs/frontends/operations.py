@@ -18,9 +18,9 @@ import trio
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestContext, SetattrFields, StatvfsData
 
 from hcfs.errors import HcfsError
-from hcfs.filesystem.attribute_changes import Changes
 from hcfs.filesystem.calls import Awaiting, Blocking, Caller, Entry, Opened
 from hcfs.filesystem.filesystem import Filesystem
+from hcfs.filesystem.operations.attribute_changes import Changes
 from hcfs.fuse.limits import CONTROL_THREADS, ORIGIN_THREADS, READ_THREADS, WRITE_THREADS
 from hcfs.store import BLOCK, NAME_MAX, Attributes
 

@@ -1,1 +1,1 @@
-"""What the host's kernel says about processes."""
+"""What the host tells of processes, and what signals tell this one."""

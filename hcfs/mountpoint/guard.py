@@ -15,8 +15,8 @@ import signal
 import time
 from typing import NamedTuple
 
-from hcfs.daemon.signals import ignore_all_signals
 from hcfs.host.process import Process, has_ended, is_running, process_of
+from hcfs.host.signals import ignore_all_signals
 from hcfs.mountpoint.client import connection_of
 from hcfs.mountpoint.fuse_connections import servers_of
 

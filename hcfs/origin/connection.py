@@ -29,7 +29,7 @@ CONNECT_S = 5
 _REASON_MAX = 400
 
 
-class Connection:
+class OriginConnection:
     """A client of one origin, made when it is first needed. Credentials, region and endpoint come from the environment,
     or from where the machine's platform keeps them, as obstore looks for them: none is an option of hcfs, and none is
     in what is raised.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hcfs.origin.client import Listed
-from hcfs.origin.connection import Connection, said_of
+from hcfs.origin.connection import OriginConnection, said_of
 from hcfs.origin.errors import OriginChanged, OriginRefused
 from hcfs.origin.marks import Marks, Sorting
 
@@ -26,8 +26,8 @@ class ObjectStoreClient:
     """OriginClient by obstore."""
 
     def __init__(self, url: str) -> None:
-        """As Connection's. Nothing is asked yet."""
-        self._connection = Connection(url, silence_s=SILENCE_S, request_s=REQUEST_S)
+        """As OriginConnection's. Nothing is asked yet."""
+        self._connection = OriginConnection(url, silence_s=SILENCE_S, request_s=REQUEST_S)
         self._marks = Marks(self._head)
 
     @property
@@ -77,7 +77,7 @@ class ObjectStoreClient:
             return _listed(obstore.head(self._connection.store(), key))
 
 
-def _by_levels(connection: Connection, sorting: Sorting) -> Iterator[list[Listed]]:
+def _by_levels(connection: OriginConnection, sorting: Sorting) -> Iterator[list[Listed]]:
     """A listing with a request for each directory: the library refuses a whole answer for one key in it that it
     can't name, as `x//y`, and so only the directory with that key is refused."""
     import obstore

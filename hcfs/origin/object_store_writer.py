@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from hcfs.origin.connection import Connection
+from hcfs.origin.connection import OriginConnection
 from hcfs.origin.errors import NotAtOrigin, OriginChanged, OriginError, OriginRefused, UploadConflict
 from hcfs.origin.uploader import CONFLICT, Outgoing, Uploaded
 
@@ -50,8 +50,8 @@ class ObjectStoreWriter:
     conditional = True
 
     def __init__(self, url: str) -> None:
-        """As Connection's. Nothing is asked yet."""
-        self._connection = Connection(url, silence_s=SILENCE_S, request_s=REQUEST_S)
+        """As OriginConnection's. Nothing is asked yet."""
+        self._connection = OriginConnection(url, silence_s=SILENCE_S, request_s=REQUEST_S)
         self._bodies = threading.Condition()
         self._held = 0
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from hcfs.cache import ETAG, SYNC, SyncRecord
+from hcfs.filesystem.operations.xattrs import OWN
 from hcfs.filesystem.volume import Volume
-from hcfs.filesystem.xattrs import OWN
-from hcfs.remote.remote import Remote
-from hcfs.remote.uploads import Uploads
+from hcfs.remote.listing.remote import Remote
+from hcfs.remote.uploading.uploads import Uploads
 from hcfs.store import Attributes
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hcfs.filesystem.filesystem import Filesystem
-from hcfs.filesystem.place import Place
+from hcfs.filesystem.places.place import Place
 from hcfs.filesystem.versions.policy import VersionPolicy
 from hcfs.remote.allowed_origins import AllowedOrigins
-from hcfs.remote.dirty_publishing import DirtyPublishing
 from hcfs.remote.facts import RemoteFacts
 from hcfs.remote.namespace_origin import Origin
 from hcfs.remote.offline_namespace import OfflineNamespace
@@ -21,9 +20,10 @@ from hcfs.remote.remote_damage import RemoteDamage
 from hcfs.remote.remote_files import RemoteFiles
 from hcfs.remote.remote_listing import RemoteLister
 from hcfs.remote.remote_xattrs import RemoteXattrs
-from hcfs.remote.sync_names import SyncNames
-from hcfs.remote.synced_namespace import SyncedNamespace
-from hcfs.remote.write_through import WriteThrough
+from hcfs.remote.syncing.dirty_publishing import DirtyPublishing
+from hcfs.remote.syncing.sync_names import SyncNames
+from hcfs.remote.syncing.synced_namespace import SyncedNamespace
+from hcfs.remote.syncing.write_through import WriteThrough
 from hcfs.store import ROOT_ID
 from hcfs.store.errors import NoSuchObject
 

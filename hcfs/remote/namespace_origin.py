@@ -15,7 +15,7 @@ from hcfs.filesystem.versions.version import Name
 from hcfs.filesystem.volume import Volume
 from hcfs.options.namespace_options import NamespaceOptions
 from hcfs.origin import Access, Listed, OriginClient, OriginUploader
-from hcfs.remote.remote import Remote, RemoteListing
+from hcfs.remote.listing.remote import Remote, RemoteListing
 from hcfs.store import Attributes
 
 LISTED_S = 10.0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hcfs.filesystem.calls import Blocking
-from hcfs.filesystem.local_namespace import LocalNamespace
-from hcfs.filesystem.xattrs import Xattrs
+from hcfs.filesystem.operations.xattrs import Xattrs
+from hcfs.filesystem.places.local_namespace import LocalNamespace
 from hcfs.remote.facts import RemoteFacts
 
 

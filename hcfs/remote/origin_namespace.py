@@ -10,11 +10,11 @@ from __future__ import annotations
 import errno
 from typing import NoReturn
 
-from hcfs.filesystem.attribute_changes import Changes
 from hcfs.filesystem.calls import Blocking, Caller, CallError, Created, Entry, Opened
-from hcfs.filesystem.listing import DirectoryListing
-from hcfs.filesystem.local_namespace import LocalNamespace
 from hcfs.filesystem.modes import writes
+from hcfs.filesystem.operations.attribute_changes import Changes
+from hcfs.filesystem.operations.listing import DirectoryListing
+from hcfs.filesystem.places.local_namespace import LocalNamespace
 from hcfs.filesystem.versions.version import Versions
 from hcfs.remote.origins import Origins
 from hcfs.remote.remote_files import RemoteFiles

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hcfs.filesystem.calls import CallError
+from hcfs.filesystem.operations.xattrs import Xattrs
 from hcfs.filesystem.versions.version import Fate, Versions
 from hcfs.filesystem.volume import Volume
-from hcfs.filesystem.xattrs import Xattrs
 from hcfs.options.namespace_options import checked
 from hcfs.remote.origins import Origins
 

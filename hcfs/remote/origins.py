@@ -17,8 +17,8 @@ from weakref import WeakValueDictionary
 from hcfs.cache import ABSENT, ANYTHING
 from hcfs.errors import HcfsError, UsageError
 from hcfs.filesystem.calls import CallError
+from hcfs.filesystem.handles.object_handle import ObjectReading
 from hcfs.filesystem.inodes import REMOTE
-from hcfs.filesystem.object_handle import ObjectReading
 from hcfs.filesystem.versions.replaced_names import REPLACED_KEPT, ReplacedNames
 from hcfs.filesystem.versions.version import Name, Versions
 from hcfs.filesystem.volume import Volume
@@ -26,12 +26,12 @@ from hcfs.options.namespace_options import NamespaceOptions
 from hcfs.options.schemes import scheme_of
 from hcfs.origin import Listed, OriginError, OriginUploader, RefusedClient, open_origin, problem_of_client
 from hcfs.remote.allowed_origins import AllowedOrigins
-from hcfs.remote.ingest import Ingests
+from hcfs.remote.fetching.ingest import Ingests
+from hcfs.remote.listing.relisting import Relisting
+from hcfs.remote.listing.remote import Remote, RemoteListing
 from hcfs.remote.namespace_origin import Origin
-from hcfs.remote.relisting import Relisting
-from hcfs.remote.remote import Remote, RemoteListing
-from hcfs.remote.sync_marks import rebase
-from hcfs.remote.uploads import Uploads
+from hcfs.remote.uploading.sync_marks import rebase
+from hcfs.remote.uploading.uploads import Uploads
 from hcfs.store.errors import NoSuchObject
 
 log = logging.getLogger(__name__)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hcfs.filesystem.calls import Blocking, Caller, Entry, Opened
-from hcfs.filesystem.local_namespace import LocalNamespace
 from hcfs.filesystem.modes import writes
+from hcfs.filesystem.places.local_namespace import LocalNamespace
 from hcfs.remote.origin_namespace import OriginNamespace
 from hcfs.remote.remote_files import RemoteFiles
 

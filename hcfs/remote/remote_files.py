@@ -12,21 +12,21 @@ from hcfs.cache import ETAG
 from hcfs.errors import HcfsError
 from hcfs.filesystem.calls import Blocking, Caller, CallError, Entry, Opened, finish
 from hcfs.filesystem.entries import Entries
-from hcfs.filesystem.handles import Handles
+from hcfs.filesystem.handles.table import Handles
 from hcfs.filesystem.identity import CallerIdentity
 from hcfs.filesystem.lock_files import is_lock_name
-from hcfs.filesystem.lookup import check_name, verifies_at_open
-from hcfs.filesystem.opening import Opening
+from hcfs.filesystem.operations.lookup import check_name, verifies_at_open
+from hcfs.filesystem.operations.opening import Opening
 from hcfs.filesystem.versions.version_names import VersionNames
 from hcfs.filesystem.volume import Volume
 from hcfs.origin import Access, OriginChanged
-from hcfs.remote.ingest import Ingest
+from hcfs.remote.fetching.ingest import Ingest
+from hcfs.remote.fetching.stream_handle import StreamHandle
+from hcfs.remote.fetching.streaming import Stream
+from hcfs.remote.listing.relisting import holds
+from hcfs.remote.listing.remote import Remote
 from hcfs.remote.namespace_origin import REMOTE_MODE, Origin
 from hcfs.remote.origins import Origins
-from hcfs.remote.relisting import holds
-from hcfs.remote.remote import Remote
-from hcfs.remote.stream_handle import StreamHandle
-from hcfs.remote.streaming import Stream
 from hcfs.store import Attributes, Kind, Pin
 
 T = TypeVar("T")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hcfs.filesystem.calls import Blocking, Entry
-from hcfs.filesystem.directory_handle import NameListing
-from hcfs.filesystem.listing import DirectoryListing
+from hcfs.filesystem.handles.directory_handle import NameListing
+from hcfs.filesystem.operations.listing import DirectoryListing
 from hcfs.filesystem.versions.version import Versions
 from hcfs.filesystem.volume import Volume
 from hcfs.remote.origins import Origins

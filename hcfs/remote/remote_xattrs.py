@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from hcfs.filesystem.calls import Blocking, CallError
-from hcfs.filesystem.xattrs import USER, Xattrs
+from hcfs.filesystem.operations.xattrs import USER, Xattrs
 from hcfs.remote.facts import RemoteFacts
 from hcfs.remote.origins import Origins
 from hcfs.remote.remote_files import RemoteFiles

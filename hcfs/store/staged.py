@@ -19,7 +19,7 @@ from hcfs.device import BlockDevice, BufferPool, DeviceError
 from hcfs.store.accounts import UNACCOUNTED, Account
 from hcfs.store.attributes import Attributes, Extra
 from hcfs.store.counters import Counters
-from hcfs.store.errors import ObjectTooLarge, StagedFailed
+from hcfs.store.errors import StagedFailed
 from hcfs.store.extents import MAX_LOGICAL, Extent, pieces
 from hcfs.store.granule import Checksummer
 from hcfs.store.intervals import Intervals
@@ -49,8 +49,7 @@ class Room(Protocol):
     lock: threading.RLock
     data_written: bool
 
-    @property
-    def max_object_bytes(self) -> int: ...
+    def require_possible_size(self, size: int) -> None: ...
 
     def read(self, pin: Pin, offset: int, length: int) -> memoryview: ...
 
@@ -221,8 +220,7 @@ class Staged(StagedAttributes):
             self._store.admit(self)
 
     def _require_size(self, size: int) -> None:
-        if size > self._store.max_object_bytes:
-            raise ObjectTooLarge(f"an object can have at most {self._store.max_object_bytes} bytes on this store")
+        self._store.require_possible_size(size)
 
     @contextmanager
     def _change(self, start: int, end: int) -> Iterator[None]:

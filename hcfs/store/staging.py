@@ -51,6 +51,11 @@ class Staging(Names, Content):
         """Most bytes an object can have: its checksums must fit one record, and an eighth of the metadata region."""
         return min(MAX_GRANULES, self.superblock.region_blocks * BLOCK // 32) * self.superblock.granule
 
+    def require_possible_size(self, size: int) -> None:
+        """ObjectTooLarge for more bytes than any object of this store can have."""
+        if size > self.max_object_bytes:
+            raise ObjectTooLarge(f"an object can have at most {self.max_object_bytes} bytes on this store")
+
     def stage(
         self,
         base: int | None,

@@ -127,7 +127,7 @@ def parse_header(path: str, content: bytes, data_bytes: int) -> tuple[tuple[Tens
 
 def _json_object(path: str, content: bytes) -> dict[str, Any]:
     try:
-        fields = json.loads(content.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+        fields = json.loads(content.decode(), object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_whole)
     except UnicodeDecodeError as error:
         raise DamagedWeights(path, f"its header isn't UTF-8 (byte {error.start})") from None
     except RecursionError:
@@ -147,6 +147,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     for name in found:
         name.encode()  # a lone surrogate is no text: UnicodeEncodeError is a ValueError
     return found
+
+
+def _whole(text: str) -> int:
+    """The package reads unsigned numbers: `-0` is none."""
+    return -1 if text == "-0" else int(text)
 
 
 def _no_constant(word: str) -> None:

@@ -16,7 +16,7 @@ from model.seeded import Finding, live
 from model.together import KINDS
 
 from hcfs.filesystem.filesystem import Filesystem
-from hcfs.filesystem.object_handle import ObjectHandle
+from hcfs.filesystem.handles.object_handle import ObjectHandle
 from hcfs.filesystem.versions.estale_retries import EstaleRetries
 from hcfs.filesystem.versions.publisher import Publisher
 from hcfs.filesystem.versions.version_names import VersionNames

@@ -22,11 +22,11 @@ ORIGIN = {
     "the walk's listing": "hcfs.origin.directory:_Walk.run",
     "the client's listing": "hcfs.origin.directory:DirectoryClient.list",
     "the client's fetch": "hcfs.origin.directory:DirectoryClient.fetch",
-    "bringing in line": "hcfs.remote.relisting:Relisting.run",
-    "the fetch's end": "hcfs.remote.ingest:Ingests._note_end",
+    "bringing in line": "hcfs.remote.listing.relisting:Relisting.run",
+    "the fetch's end": "hcfs.remote.fetching.ingest:Ingests._note_end",
     "staging": "hcfs.store.staged:Staged.write",
     "publishing": "hcfs.store.store:Store.publish",
-    "whoever waits": "hcfs.remote.ingest:Ingest.wait",
+    "whoever waits": "hcfs.remote.fetching.ingest:Ingest.wait",
     "the writer's upload": "hcfs.origin.directory_writer:DirectoryWriter.store",
     "the uploader": "hcfs.origin.uploader:OriginUploader.put",
     "the writer's removal": "hcfs.origin.directory_writer:DirectoryWriter.remove",
@@ -41,7 +41,7 @@ BACKGROUND = [
     "hcfs.frontends.notices:Notifier._entry",
     "hcfs.frontends.notices:Notifier._inode",
     "hcfs.filesystem.versions.publisher:Publishing._finish_close",
-    "hcfs.filesystem.control:Control._execute",
+    "hcfs.filesystem.places.control:Control._execute",
 ]
 DEVICE = ["read_into", "write", "flush"]
 

@@ -15,7 +15,7 @@ from harness.cli import hcfs
 from harness.mounts import Mount
 from mount.actors import eventually, load, pattern, put
 
-from hcfs.daemon.signals import ENDING, IGNORED
+from hcfs.host.signals import ENDING, IGNORED
 
 CONTENT = pattern("signals", 200_000)
 ALL_IGNORED = [*IGNORED, signal.SIGUSR2, signal.SIGHUP, signal.SIGWINCH, signal.SIGURG, signal.SIGCONT, signal.SIGCHLD]

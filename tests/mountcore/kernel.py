@@ -14,9 +14,9 @@ from hcfs.cache import Cache
 from hcfs.device import BufferPool, MemoryDevice
 from hcfs.device.protocol import BlockDevice
 from hcfs.errors import HcfsError
-from hcfs.filesystem.attribute_changes import Changes
 from hcfs.filesystem.calls import Caller, Entry, finish
 from hcfs.filesystem.filesystem import Filesystem
+from hcfs.filesystem.operations.attribute_changes import Changes
 from hcfs.store import ROOT_ID, Store, UnrecoveredStore, format_device
 
 GRANULE = 64 << 10

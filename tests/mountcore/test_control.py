@@ -17,8 +17,8 @@ from hcfs.daemon.status import StatusReport
 from hcfs.device import BufferPool
 from hcfs.errors import HcfsError
 from hcfs.filesystem.calls import Caller
-from hcfs.filesystem.control import AT_ONCE, COMMAND_MAX, Answer, Command, Control
-from hcfs.filesystem.virtual_handles import ControlHandle
+from hcfs.filesystem.places.control import AT_ONCE, COMMAND_MAX, Answer, Command, Control
+from hcfs.filesystem.places.virtual_handles import ControlHandle
 from hcfs.options.mount_options import MountOptions
 from hcfs.store import ROOT_ID
 

@@ -7,7 +7,7 @@ import stat
 
 from mountcore.kernel import ENTRY_TIMEOUT, Process, Rig, errno_of
 
-from hcfs.filesystem.attribute_changes import Changes
+from hcfs.filesystem.operations.attribute_changes import Changes
 from hcfs.store import NAME_MAX, ROOT_ID
 
 NOREPLACE, EXCHANGE = 1, 2

@@ -10,8 +10,8 @@ from hcfs.cache import DOUBT, ETAG, SYNC, SyncRecord
 from hcfs.origin import OriginRefused
 from hcfs.remote.allowed_origins import AllowedOrigins
 from hcfs.remote.kinds import add_origins
-from hcfs.remote.sync_marks import mark
-from hcfs.remote.upload_source import outgoing_object
+from hcfs.remote.uploading.sync_marks import mark
+from hcfs.remote.uploading.upload_source import outgoing_object
 
 from .kernel import Process, Rig
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from mountcore.kernel import Process, Rig, errno_of, eventually, other_process
 
-from hcfs.filesystem.attribute_changes import Changes
-from hcfs.filesystem.version_handle import VersionHandle
+from hcfs.filesystem.handles.version_handle import VersionHandle
+from hcfs.filesystem.operations.attribute_changes import Changes
 
 W = os.O_WRONLY | os.O_CREAT
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from mountcore.kernel import Process, Rig, errno_of, other_process
 
-from hcfs.filesystem.attribute_changes import Changes
 from hcfs.filesystem.calls import finish
+from hcfs.filesystem.operations.attribute_changes import Changes
 
 READ, WRITE = os.O_RDONLY, os.O_WRONLY
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 from mountcore.kernel import ENTRY_TIMEOUT, Process, Rig, errno_of, other_process
 
-from hcfs.filesystem.attribute_changes import Changes
+from hcfs.filesystem.operations.attribute_changes import Changes
 
 RW = os.O_RDWR
 

@@ -72,6 +72,15 @@ def test_cp_and_tar_and_a_listing_with_what_is_evicted(shared: Mount, s3: S3, tm
     assert origin_status(mount, weights)["ingests"] == 24
 
 
+def test_lmcache_is_not_led_to_what_it_cannot_store_in(shared: Mount, s3: S3) -> None:
+    weights, _ = namespace(shared, s3, FILES)
+    refused = hcfs("lmcache-config", shared.dir, weights.name, check=False)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "is read-only, so LMCache can store nothing in it" in refused.stderr
+    writable, _ = namespace(shared, s3, FILES, write_policy="write-back")
+    assert hcfs("lmcache-config", shared.dir, writable.name).returncode == 0
+
+
 def test_nothing_can_be_changed_there(shared: Mount, s3: S3) -> None:
     mount = shared
     weights, _ = namespace(mount, s3, FILES)

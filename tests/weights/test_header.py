@@ -52,6 +52,10 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "unknown dtype": (file_bytes({"a": entry("I4", [8], 0, 4)}, b"abcd"), "unknown dtype 'I4'"),
     "dtype that is a list": (file_bytes({"a": {**U8, "dtype": []}}, b"abcd"), "unknown dtype"),
     "negative size": (file_bytes({"a": entry("U8", [-4], 0, 4)}, b"abcd"), "not a list of sizes"),
+    "offset of -0": (
+        file_bytes(b'{"a":{"dtype":"U8","shape":[4],"data_offsets":[-0,4]}}', b"abcd"),
+        "not a start and an end",
+    ),
     "size that is a float": (file_bytes({"a": {**U8, "shape": [4.0]}}, b"abcd"), "not a list of sizes"),
     "size that is a truth": (file_bytes({"a": {**U8, "shape": [True, 4]}}, b"abcd"), "not a list of sizes"),
     "size of 2^64": (file_bytes({"a": entry("U8", [1 << 64, 0], 0, 0)}), "not a list of sizes"),

@@ -67,7 +67,8 @@ class LocalClosing:
             self._publisher.seal(version, as_flush=True)
         except BaseException as error:
             what, where = unexpected(error), self._paths.shown(version)
-            log.warning("%s is abandoned: its last writes can't be kept: %s", where, error, exc_info=what)
+            if what is not None or version.is_staged:  # else somebody removed it meanwhile
+                log.warning("%s is abandoned: its last writes can't be kept: %s", where, error, exc_info=what)
         with self._lock:
             version.closing = False
             if version.is_staged and not version.writers:

@@ -36,6 +36,12 @@ class Publisher:
 
     # --- before it ends ----------------------------------------------------------------------------------------------
 
+    def require_possible(self, version: Version, size: int) -> None:
+        """EFBIG for more bytes than a file of this store can have; the version stays as it is, as on other
+        filesystems. Lock not held."""
+        if not version.failed:
+            self._store.require_possible_size(size)
+
     def change(self, version: Version) -> Change:
         """A change of a version's bytes, as a context: EIO on one that is published or abandoned, the errno of one that
         has failed. The version has failed when the store refuses the change. Lock not held."""

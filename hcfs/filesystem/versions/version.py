@@ -127,6 +127,11 @@ class Version:
         uploaded = self.uploaded
         return uploaded is not None and uploaded.name == (parent, name) and uploaded.changes == self.changes
 
+    @property
+    def is_promised_empty(self) -> bool:
+        """Whether it is an empty file that an open was told to come back for, and hasn't yet."""
+        return not self.opened and self.base is None
+
     def belongs_to(self, process: Process | None) -> bool:
         """Whether it is the version of this process; None: of one that can't be told, for which it was just made."""
         if self.owner is None:

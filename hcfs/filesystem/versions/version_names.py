@@ -66,8 +66,9 @@ class VersionNames:
         return any(version.writers or version.closing for version in self._versions.of_name(parent, name))
 
     def leftovers_in(self, directory: int) -> list[Version]:
-        """Versions that go with a directory; ENOTEMPTY when one of them is being written."""
+        """Versions that go with a directory; ENOTEMPTY when one of them is being written, or will be in a moment. A
+        view that no open has come for isn't: what it is a view of was removed, so that open finds no name."""
         versions = self._versions.in_directory(directory)
-        if any(version.writers or version.closing or not version.opened for version in versions):
+        if any(version.writers or version.closing or version.is_promised_empty for version in versions):
             raise CallError(errno.ENOTEMPTY)
         return versions

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from hcfs.filesystem.attribute_changes import Changes
 from hcfs.filesystem.calls import Blocking, Caller, Created, Entry, Opened
+from hcfs.filesystem.operations.attribute_changes import Changes
 
 
 class Place(Protocol):

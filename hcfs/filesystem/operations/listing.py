@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hcfs.errors import HcfsError
 from hcfs.filesystem.calls import Blocking, Caller, Entry, Opened
-from hcfs.filesystem.directory_handle import DirectoryHandle, Lister, NameListing
 from hcfs.filesystem.entries import Entries
-from hcfs.filesystem.handles import Handles
+from hcfs.filesystem.handles.directory_handle import DirectoryHandle, Lister, NameListing
+from hcfs.filesystem.handles.table import Handles
 from hcfs.filesystem.identity import CallerIdentity
-from hcfs.filesystem.lookup import Lookup
+from hcfs.filesystem.operations.lookup import Lookup
 from hcfs.filesystem.paths import Paths
 from hcfs.filesystem.versions.version import Versions
 from hcfs.filesystem.volume import Volume

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from hcfs.errors import HcfsError
 from hcfs.faults import attempt
 from hcfs.filesystem.calls import Awaiting, CallError
-from hcfs.filesystem.object_handle import ObjectHandle, ObjectReading
+from hcfs.filesystem.handles.object_handle import ObjectHandle, ObjectReading
 from hcfs.fuse.limits import AHEAD_WAITING, BACKGROUND
-from hcfs.remote.remote import Remote
+from hcfs.remote.listing.remote import Remote
 from hcfs.store import Staged
 from hcfs.store.arrived import read_arrived
 

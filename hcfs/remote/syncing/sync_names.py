@@ -9,7 +9,7 @@ from hcfs.filesystem.versions.version_names import VersionNames
 from hcfs.filesystem.volume import Volume
 from hcfs.remote.namespace_origin import Origin
 from hcfs.remote.origins import Origins
-from hcfs.remote.sync_marks import UNKNOWN, base_marked
+from hcfs.remote.uploading.sync_marks import UNKNOWN, base_marked
 
 
 class SyncNames:

@@ -8,10 +8,10 @@ from hcfs.cache import ETAG
 from hcfs.filesystem.versions.version import Versions
 from hcfs.filesystem.volume import Volume
 from hcfs.origin import Access, Listed, OriginError, OriginRefused, Patience
+from hcfs.remote.listing.origin_access import follow_directory, follow_file
+from hcfs.remote.listing.origin_found import Found
+from hcfs.remote.listing.remote import Remote, RemoteListing
 from hcfs.remote.namespace_origin import Origin, OriginRegistry
-from hcfs.remote.origin_access import follow_directory, follow_file
-from hcfs.remote.origin_found import Found
-from hcfs.remote.remote import Remote, RemoteListing
 from hcfs.store import Kind
 from hcfs.store.errors import NoSuchObject, StoreError
 

@@ -13,7 +13,6 @@ from hcfs.filesystem.versions.closing import Closings
 from hcfs.filesystem.versions.publisher import Publisher
 from hcfs.filesystem.versions.version import Fate, Version
 from hcfs.filesystem.volume import Volume
-from hcfs.store.errors import DamagedGranule
 
 
 class VersionAccess:
@@ -44,35 +43,33 @@ class VersionHandle:
         the open: the kernel gives the handle back then, as it does after the last close."""
 
     def read(self, offset: int, length: int) -> Blocking[memoryview | bytes]:
-        return Blocking(lambda: self._read(offset, length))
+        return Blocking(lambda: self._access.damage.watch(lambda: self._read(offset, length)))
 
     def _read(self, offset: int, length: int) -> memoryview | bytes:
         version, store = self.version, self._access.store
         if version.fate is Fate.ABANDONED or version.failed:
             raise CallError(errno.EIO)
         pin = version.pin
-        try:
-            if pin is None:
-                try:
-                    return version.staged.read(offset, length)
-                except HcfsError:
-                    # It may have been published since, or is just being: who does that holds the lock until the pin is
-                    # there.
-                    with self._access.lock:
-                        pin = version.pin
-                    if pin is None:
-                        raise
-            return store.read(pin, offset, length)
-        except DamagedGranule as error:
-            self._access.damage.note(error)
-            raise
+        if pin is None:
+            try:
+                return version.staged.read(offset, length)
+            except HcfsError:
+                # It may have been published since, or is just being: who does that holds the lock until the pin is
+                # there.
+                with self._access.lock:
+                    pin = version.pin
+                if pin is None:
+                    raise
+        return store.read(pin, offset, length)
 
     def write(self, offset: int, data: bytes | memoryview, *, drops_privileges: bool) -> int:
-        """After an error the version is never published. EIO on one that is published."""
+        """After an error the version is never published, but for EFBIG, which changes nothing. EIO on one that is
+        published."""
         if not self.writable:
             raise CallError(errno.EBADF)
         version = self.version
         self._used = True
+        self._access.publisher.require_possible(version, offset + len(data))
         with self._access.publisher.change(version):
             if drops_privileges:
                 with self._access.lock:

@@ -16,8 +16,8 @@ from hcfs.filesystem.versions.version import Name
 from hcfs.filesystem.volume import Volume
 from hcfs.origin import Access, Listed, OriginError, Outgoing, Patience, Uploaded
 from hcfs.remote.namespace_origin import Origin, OriginRegistry
-from hcfs.remote.unsynced_files import Unsynced, UnsyncedFiles
-from hcfs.remote.upload_source import key_of, outgoing_object
+from hcfs.remote.uploading.unsynced_files import Unsynced, UnsyncedFiles
+from hcfs.remote.uploading.upload_source import key_of, outgoing_object
 from hcfs.store.errors import DamagedGranule
 
 log = logging.getLogger(__name__)

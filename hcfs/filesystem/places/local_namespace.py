@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hcfs.filesystem.attribute_changes import AttributeChanges, Changes
 from hcfs.filesystem.calls import Blocking, Caller, Created, Entry, Opened
-from hcfs.filesystem.listing import DirectoryListing
-from hcfs.filesystem.lookup import Lookup
-from hcfs.filesystem.naming import Naming
-from hcfs.filesystem.opening import Opening
-from hcfs.filesystem.renaming import Renaming
-from hcfs.filesystem.xattrs import Xattrs
+from hcfs.filesystem.operations.attribute_changes import AttributeChanges, Changes
+from hcfs.filesystem.operations.listing import DirectoryListing
+from hcfs.filesystem.operations.lookup import Lookup
+from hcfs.filesystem.operations.naming import Naming
+from hcfs.filesystem.operations.opening import Opening
+from hcfs.filesystem.operations.renaming import Renaming
+from hcfs.filesystem.operations.xattrs import Xattrs
 
 
 class LocalNamespace:

@@ -9,14 +9,14 @@ from hcfs.errors import HcfsError
 from hcfs.filesystem.calls import Blocking, Caller, CallError, Created, Opened
 from hcfs.filesystem.damage import Damage
 from hcfs.filesystem.entries import Entries
-from hcfs.filesystem.handles import Handles
+from hcfs.filesystem.handles.lock_handle import LockHandle
+from hcfs.filesystem.handles.object_handle import ObjectHandle, ObjectReading
+from hcfs.filesystem.handles.table import Handles
+from hcfs.filesystem.handles.version_handle import VersionAccess, VersionHandle
 from hcfs.filesystem.identity import CallerIdentity
 from hcfs.filesystem.lock_files import LockFile, LockFiles, is_lock_name
-from hcfs.filesystem.lock_handle import LockHandle
-from hcfs.filesystem.lookup import check_name, verifies_at_open
 from hcfs.filesystem.modes import drop_privileges, inherited_gid, may_open, writes
-from hcfs.filesystem.object_handle import ObjectHandle, ObjectReading
-from hcfs.filesystem.version_handle import VersionAccess, VersionHandle
+from hcfs.filesystem.operations.lookup import check_name, verifies_at_open
 from hcfs.filesystem.versions.drafting import Drafting
 from hcfs.filesystem.versions.estale_retries import EstaleRetries, Retry
 from hcfs.filesystem.versions.replaced_names import ReplacedNames

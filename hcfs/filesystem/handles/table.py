@@ -7,7 +7,7 @@ import itertools
 from typing import Protocol
 
 from hcfs.filesystem.calls import Awaiting, Blocking, CallError
-from hcfs.filesystem.directory_handle import DirectoryHandle
+from hcfs.filesystem.handles.directory_handle import DirectoryHandle
 
 Content = memoryview | bytes
 

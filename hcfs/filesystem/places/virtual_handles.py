@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 
 from hcfs.filesystem.calls import Caller, CallError
-from hcfs.filesystem.control import NOBODY, Control, Later
-from hcfs.filesystem.virtual_tree import NAME
+from hcfs.filesystem.places.control import NOBODY, Control, Later
+from hcfs.filesystem.places.virtual_tree import NAME
 
 
 class VirtualHandle:

@@ -8,7 +8,6 @@ from hcfs.filesystem.calls import Blocking, CallError
 from hcfs.filesystem.damage import Damage
 from hcfs.filesystem.paths import Paths
 from hcfs.store import Pin, Store
-from hcfs.store.errors import DamagedGranule
 
 
 class ObjectReading:
@@ -51,12 +50,7 @@ class ObjectHandle:
             for index in range(offset // granule, (offset + length - 1) // granule + 1):
                 if index in self._bad:
                     raise CallError(self._bad[index])
-        try:
-            return reading.store.read(pin, offset, length)
-        except DamagedGranule as error:
-            self._bad[error.granule] = errno.EIO
-            reading.damage.note(error)
-            raise
+        return reading.damage.watch(lambda: reading.store.read(pin, offset, length), self._bad)
 
     def write(self, offset: int, data: bytes | memoryview, *, drops_privileges: bool) -> int:
         """EBADF: it is open for reading only."""

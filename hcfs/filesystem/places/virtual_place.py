@@ -7,16 +7,16 @@ import os
 from collections.abc import Callable
 from typing import NoReturn
 
-from hcfs.filesystem.attribute_changes import Changes
 from hcfs.filesystem.calls import Blocking, Caller, CallError, Entry, Opened
-from hcfs.filesystem.control import Control
-from hcfs.filesystem.directory_handle import DirectoryHandle, NameListing
 from hcfs.filesystem.entries import ABSENT_ENTRY
-from hcfs.filesystem.handles import Handles
+from hcfs.filesystem.handles.directory_handle import DirectoryHandle, NameListing
+from hcfs.filesystem.handles.table import Handles
 from hcfs.filesystem.inodes import is_virtual
 from hcfs.filesystem.modes import writes
-from hcfs.filesystem.virtual_handles import ControlHandle, VirtualHandle
-from hcfs.filesystem.virtual_tree import NAME, VirtualTree
+from hcfs.filesystem.operations.attribute_changes import Changes
+from hcfs.filesystem.places.control import Control
+from hcfs.filesystem.places.virtual_handles import ControlHandle, VirtualHandle
+from hcfs.filesystem.places.virtual_tree import NAME, VirtualTree
 from hcfs.store import ROOT_ID
 
 ATTR_TIMEOUT = 1.0

@@ -6,7 +6,6 @@ from hcfs.filesystem.calls import Blocking
 from hcfs.filesystem.damage import Damage
 from hcfs.filesystem.lock_files import LockFile, LockFiles
 from hcfs.filesystem.paths import Paths
-from hcfs.store.errors import DamagedGranule
 
 
 class LockHandle:
@@ -24,14 +23,7 @@ class LockHandle:
         self._writable = writable
 
     def read(self, offset: int, length: int) -> Blocking[memoryview | bytes]:
-        return Blocking(lambda: self._read(offset, length))
-
-    def _read(self, offset: int, length: int) -> memoryview | bytes:
-        try:
-            return self._lock_file.read(offset, length)
-        except DamagedGranule as error:
-            self._damage.note(error)
-            raise
+        return Blocking(lambda: self._damage.watch(lambda: self._lock_file.read(offset, length)))
 
     def write(self, offset: int, data: bytes | memoryview, *, drops_privileges: bool) -> int:
         return self._lock_file.write(offset, data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hcfs.origin import Access, Listed
-from hcfs.remote.remote import split_key
+from hcfs.remote.listing.remote import split_key
 
 Path = tuple[bytes, ...]
 

@@ -9,8 +9,8 @@ from hcfs.filesystem.calls import Caller, CallError, Entry
 from hcfs.filesystem.entries import Entries
 from hcfs.filesystem.identity import CallerIdentity
 from hcfs.filesystem.inodes import is_remote, is_virtual
-from hcfs.filesystem.lookup import check_name
 from hcfs.filesystem.modes import inherited_gid
+from hcfs.filesystem.operations.lookup import check_name
 from hcfs.filesystem.versions.publisher import Publisher
 from hcfs.filesystem.versions.version import Version, Versions
 from hcfs.filesystem.versions.version_names import VersionNames

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from hcfs.filesystem.calls import Blocking, Caller, CallError
 from hcfs.filesystem.identity import CallerIdentity
-from hcfs.filesystem.lookup import check_name
-from hcfs.filesystem.naming import Naming
+from hcfs.filesystem.operations.lookup import check_name
+from hcfs.filesystem.operations.naming import Naming
 from hcfs.filesystem.versions.drafting import Drafting
 from hcfs.filesystem.versions.policy import Policies
 from hcfs.filesystem.versions.publisher import Publisher

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from hcfs.errors import HcfsError
 from hcfs.filesystem.calls import Blocking, Caller, CallError, Entry
 from hcfs.filesystem.entries import Entries
-from hcfs.filesystem.handles import Handles
+from hcfs.filesystem.handles.table import Handles
+from hcfs.filesystem.handles.version_handle import VersionHandle
 from hcfs.filesystem.identity import CallerIdentity
 from hcfs.filesystem.lock_files import LockFile, LockFiles
-from hcfs.filesystem.lookup import Lookup
 from hcfs.filesystem.modes import drop_privileges, without_privileges
-from hcfs.filesystem.version_handle import VersionHandle
+from hcfs.filesystem.operations.lookup import Lookup
 from hcfs.filesystem.versions.closing import Closings
 from hcfs.filesystem.versions.drafting import Drafting
 from hcfs.filesystem.versions.estale_retries import EstaleRetries
@@ -103,6 +103,8 @@ class AttributeChanges:
             return Blocking(lambda: self._resized_lock(lock_file, changes))
         if number is not None and isinstance(self._handles.get(number), VersionHandle):
             raise CallError(errno.EIO)  # it was published meanwhile
+        if changes.size is not None:
+            self._store.require_possible_size(changes.size)
         self._drafting.of_object(ino, CallerIdentity(caller))
         raise CallError(errno.ESTALE)
 
@@ -114,6 +116,7 @@ class AttributeChanges:
         if changes.size is None:
             _set_version_attributes(version, changes)
             return self._entries.of_version(version)
+        self._publisher.require_possible(version, changes.size)
         if number is None and not version.belongs_to(who.process) and version.is_staged:
             self._drafting.take_over(version, who, truncates=False)
         if who.caller.uid:

@@ -12,14 +12,14 @@ from typing import Any
 from hcfs.cache import ETAG
 from hcfs.errors import HcfsError
 from hcfs.filesystem.calls import CallError
-from hcfs.filesystem.object_handle import ObjectReading
+from hcfs.filesystem.handles.object_handle import ObjectReading
 from hcfs.filesystem.versions.replaced_names import ReplacedNames
 from hcfs.filesystem.volume import Volume
 from hcfs.mountpoint.tuning import tune_streaming
 from hcfs.origin import Listed, NotAtOrigin, OriginChanged, OriginError, Patience, WrongContent, transfer
+from hcfs.remote.fetching.streaming import Stream, Waiting
+from hcfs.remote.listing.remote import Remote
 from hcfs.remote.namespace_origin import Origin
-from hcfs.remote.remote import Remote
-from hcfs.remote.streaming import Stream, Waiting
 from hcfs.store import Staged
 from hcfs.store.errors import NoSpace, QuotaExceeded
 

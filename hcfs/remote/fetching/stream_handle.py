@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from hcfs.filesystem.calls import Awaiting, Blocking, CallError
-from hcfs.remote.streaming import PAGE, Stream
+from hcfs.remote.fetching.streaming import PAGE, Stream
 
 
 class StreamHandle:

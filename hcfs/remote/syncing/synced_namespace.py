@@ -13,14 +13,14 @@ from typing import NoReturn
 
 from hcfs.cache import ABSENT
 from hcfs.errors import HcfsError
-from hcfs.filesystem.attribute_changes import Changes
 from hcfs.filesystem.calls import Blocking, Caller, CallError, Created, Entry, Opened, finish
 from hcfs.filesystem.identity import CallerIdentity
-from hcfs.filesystem.listing import DirectoryListing
-from hcfs.filesystem.local_namespace import LocalNamespace
-from hcfs.filesystem.lookup import Lookup, check_name
 from hcfs.filesystem.modes import writes
-from hcfs.filesystem.renaming import NOREPLACE
+from hcfs.filesystem.operations.attribute_changes import Changes
+from hcfs.filesystem.operations.listing import DirectoryListing
+from hcfs.filesystem.operations.lookup import Lookup, check_name
+from hcfs.filesystem.operations.renaming import NOREPLACE
+from hcfs.filesystem.places.local_namespace import LocalNamespace
 from hcfs.filesystem.versions.drafting import Drafting
 from hcfs.filesystem.versions.estale_retries import EstaleRetries
 from hcfs.filesystem.versions.publisher import Publisher
@@ -28,15 +28,15 @@ from hcfs.filesystem.versions.version import Version, Versions
 from hcfs.filesystem.versions.version_names import VersionNames
 from hcfs.filesystem.volume import Volume
 from hcfs.origin import OriginError, OriginUploader, Patience
+from hcfs.remote.listing.remote import Remote
 from hcfs.remote.namespace_origin import Origin
 from hcfs.remote.origins import Origins
-from hcfs.remote.remote import Remote
 from hcfs.remote.remote_files import RemoteFiles
 from hcfs.remote.remote_listing import RemoteLister
 from hcfs.remote.remote_xattrs import RemoteXattrs
-from hcfs.remote.sync_names import SyncNames
-from hcfs.remote.upload_source import key_of
-from hcfs.remote.write_through import ATTEMPTS, WriteThrough
+from hcfs.remote.syncing.sync_names import SyncNames
+from hcfs.remote.syncing.write_through import ATTEMPTS, WriteThrough
+from hcfs.remote.uploading.upload_source import key_of
 
 
 class SyncedNamespace:

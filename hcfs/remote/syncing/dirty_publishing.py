@@ -15,9 +15,9 @@ from hcfs.origin import Listed
 from hcfs.remote.namespace_origin import Origin
 from hcfs.remote.origins import Origins
 from hcfs.remote.remote_damage import RemoteDamage
-from hcfs.remote.sync_marks import UNKNOWN, mark, unmark
-from hcfs.remote.sync_names import SyncNames
-from hcfs.remote.upload_source import key_of
+from hcfs.remote.syncing.sync_names import SyncNames
+from hcfs.remote.uploading.sync_marks import UNKNOWN, mark, unmark
+from hcfs.remote.uploading.upload_source import key_of
 
 
 class DirtyPublishing:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from hcfs.filesystem.calls import CallError
 from hcfs.filesystem.inodes import is_virtual
-from hcfs.filesystem.local_namespace import LocalNamespace
-from hcfs.filesystem.place import Place
-from hcfs.filesystem.root import Root
-from hcfs.filesystem.virtual_place import VirtualPlace
+from hcfs.filesystem.places.local_namespace import LocalNamespace
+from hcfs.filesystem.places.place import Place
+from hcfs.filesystem.places.root import Root
+from hcfs.filesystem.places.virtual_place import VirtualPlace
 from hcfs.store import ROOT_ID
 
 

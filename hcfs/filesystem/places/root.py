@@ -5,15 +5,15 @@ from __future__ import annotations
 import errno
 from typing import NoReturn
 
-from hcfs.filesystem.attribute_changes import Changes
 from hcfs.filesystem.calls import Blocking, Caller, CallError, Entry, Opened
-from hcfs.filesystem.directory_handle import NameListing
+from hcfs.filesystem.handles.directory_handle import NameListing
 from hcfs.filesystem.inodes import is_virtual
-from hcfs.filesystem.listing import DirectoryListing
-from hcfs.filesystem.local_namespace import LocalNamespace
-from hcfs.filesystem.lookup import check_name
-from hcfs.filesystem.virtual_place import VirtualPlace
-from hcfs.filesystem.virtual_tree import NAME
+from hcfs.filesystem.operations.attribute_changes import Changes
+from hcfs.filesystem.operations.listing import DirectoryListing
+from hcfs.filesystem.operations.lookup import check_name
+from hcfs.filesystem.places.local_namespace import LocalNamespace
+from hcfs.filesystem.places.virtual_place import VirtualPlace
+from hcfs.filesystem.places.virtual_tree import NAME
 from hcfs.store import ROOT_ID
 
 

@@ -6,19 +6,18 @@ import errno
 import logging
 
 from hcfs.cache import ANYTHING
-from hcfs.errors import HcfsError
 from hcfs.filesystem.calls import Blocking, CallError, finish
 from hcfs.filesystem.paths import Paths
 from hcfs.filesystem.versions.policy import Closing
-from hcfs.filesystem.versions.publisher import Publisher
+from hcfs.filesystem.versions.publisher import Publisher, unexpected
 from hcfs.filesystem.versions.version import Fate, UploadedVersion, Version, Versions
 from hcfs.filesystem.volume import Volume
 from hcfs.host.process import holds_open
 from hcfs.origin import Listed, OriginError, OriginUploader, Outgoing, Patience, Uploaded
 from hcfs.remote.namespace_origin import Origin
 from hcfs.remote.origins import Origins
-from hcfs.remote.sync_names import SyncNames
-from hcfs.remote.upload_source import key_of, outgoing_version
+from hcfs.remote.syncing.sync_names import SyncNames
+from hcfs.remote.uploading.upload_source import key_of, outgoing_version
 from hcfs.store.errors import DamagedGranule
 
 log = logging.getLogger(__name__)
@@ -83,8 +82,8 @@ class WriteThrough:
         try:
             self._send_closed(version)
         except BaseException as error:
-            what = None if isinstance(error, HcfsError) else error
-            log.warning("%s isn't uploaded, and its close fails: %s", self._paths.shown(version), error, exc_info=what)
+            what, where = unexpected(error), self._paths.shown(version)
+            log.warning("%s isn't uploaded, and its close fails: %s", where, error, exc_info=what)
             with self._lock:
                 self._publisher.fail(version, errno.EIO)
             raise CallError(errno.EIO) from None
@@ -183,8 +182,9 @@ class WriteThrough:
             if not version.flushed:
                 publisher.seal(version, as_flush=True)
             self._send_closed(version)
-        except HcfsError as error:
-            log.warning("%s is abandoned, since it isn't uploaded: %s", self._paths.shown(version), error)
+        except BaseException as error:
+            what, where = unexpected(error), self._paths.shown(version)
+            log.warning("%s is abandoned, since it isn't uploaded: %s", where, error, exc_info=what)
             with self._lock:
                 if version.is_staged:
                     publisher.abandon(version)

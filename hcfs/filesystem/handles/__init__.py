@@ -1,0 +1,1 @@
+"""Open files and directories: each handle serves its own calls."""

@@ -1,0 +1,1 @@
+"""What the calls by name and inode mean, one subject a file."""

@@ -1,0 +1,1 @@
+"""How an object comes from its origin to the device."""

@@ -1,0 +1,1 @@
+"""Namespaces whose files are stored here and go to an origin: what their calls mean."""

@@ -1,0 +1,1 @@
+"""How what is written here goes to its origin."""
