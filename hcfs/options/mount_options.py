@@ -10,6 +10,7 @@ from typing import Any
 
 from hcfs.errors import UsageError
 from hcfs.options.mount_words import KERNEL_WORDS, REFUSED, is_word
+from hcfs.options.schemes import SCHEMES
 from hcfs.options.table import Option, option, rows
 from hcfs.options.values import Number, OriginPrefix, Part, Path, Several, Size, Time, Word
 
@@ -81,7 +82,7 @@ class MountOptions:
         "none",
         help="a prefix of the origins that namespaces may have",
         doc="a prefix of the [origins](origins.md#who-may-and-which-origins) that namespaces may have, as "
-        "`s3://BUCKET/PREFIX` or `/DIRECTORY`; given once for each. Without it no namespace has one",
+        f"`{SCHEMES[0].forms[0]}`; given once for each. Without it no namespace has one",
         example="/srv/models",
         several=True,
     )

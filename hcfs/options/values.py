@@ -175,7 +175,7 @@ class OriginUrl:
 
 
 class OriginPrefix:
-    """What URLs of origins begin with: a URL itself, or with `s3://` alone all buckets."""
+    """What URLs of origins begin with: a URL itself, or with a scheme of buckets alone all of them."""
 
     metavar = "URL"
     unit = ""
