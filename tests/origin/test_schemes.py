@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -40,7 +40,7 @@ def of_directory(path: Path) -> Kind:
 
 
 @pytest.fixture(params=SCHEMES, ids=lambda scheme: scheme.name)
-def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kind]:
+def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
     """One for every row; a new one needs an entry here."""
     scheme: Scheme = request.param
     makers: dict[str, Callable[[], Kind]] = {
@@ -48,7 +48,7 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kind]:
         "gs": lambda: of_server(request.getfixturevalue("gcs"), scheme.name),
         "file": lambda: of_directory(tmp_path / "origin"),
     }
-    yield makers[scheme.name]()
+    return makers[scheme.name]()
 
 
 def test_each_kind(make_mount: Callable[..., Mount], kind: Kind) -> None:
