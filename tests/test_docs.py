@@ -20,8 +20,9 @@ from harness.mounts import Mount
 from harness.weights import safetensors, write_model
 
 from hcfs.cli import run
-from hcfs.daemon.options import MountOptions
 from hcfs.lmcache.config import adapter_spec
+from hcfs.options.described import TABLES, described
+from hcfs.options.mount_options import MountOptions
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -136,6 +137,13 @@ def test_mount_options_in_the_operations_page() -> None:
             assert MountOptions.parse(f"{option}={default}") == MountOptions(), option
     known = {field.name for field in dataclasses.fields(MountOptions)} - {"config", "words"}
     assert set(shown) == known
+
+
+def test_tables_of_options_and_origins_are_the_codes() -> None:
+    """`python -m hcfs.options.described docs` writes them."""
+    texts = {page.name: page.read_text() for page in PAGES}
+    assert {name for text in texts.values() for name in re.findall("<!-- table: ([a-z ]+) -->", text)} == set(TABLES)
+    assert [name for name, text in texts.items() if described(text) != text] == []
 
 
 def test_files_of_the_debug_tree_in_the_operations_page(shared_mount: Mount) -> None:

@@ -6,10 +6,10 @@ import contextlib
 import threading
 from dataclasses import replace
 
-from hcfs.cache.options import OF_ORIGIN, PREFIX, NamespaceOptions, checked, parse
 from hcfs.cache.quotas import Quotas
 from hcfs.cache.usage import NamespaceUsage, UsageCounts
 from hcfs.errors import UsageError
+from hcfs.options.namespace_options import OPTIONS, PREFIX, NamespaceOptions, checked, parse
 from hcfs.store import BLOCK, ROOT_ID, Kind, Store
 from hcfs.store.errors import NoSuchAttribute, NoSuchObject
 
@@ -82,11 +82,20 @@ class Namespaces:
         """
         self._require(namespace)
         text = checked(option, value)
-        if option in OF_ORIGIN and value not in (None, "none") and self.options(namespace).origin is None:
-            raise UsageError(f"{option}={value} can't be set: the namespace has no origin")
-        name = PREFIX + option.encode()
+        now, name = self.options(namespace), PREFIX + option.encode()
+        needs = OPTIONS[option].needs
+        if needs is not None and value not in (None, "none") and getattr(now, needs) is None:
+            raise UsageError(f"{option}={value} can't be set: the namespace has no {needs}")
+        kept = self._attributes(namespace)
+        if text is None:
+            kept.pop(name, None)
+        else:
+            kept[name] = text.encode(errors="surrogateescape")
+        problem = parse(kept).origin_problem
+        if problem not in (None, now.origin_problem):
+            raise UsageError(problem)
         if text is not None:
-            self._store.set_xattr(namespace, name, text.encode(errors="surrogateescape"))
+            self._store.set_xattr(namespace, name, kept[name])
         else:
             with contextlib.suppress(NoSuchAttribute):  # it had its default
                 self._store.remove_xattr(namespace, name)

@@ -10,10 +10,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from hcfs.cache.options import NamespaceOptions
 from hcfs.cache.salts import salt_of, staged_salt_of
 from hcfs.cache.usage import Owner, UsageCounts
 from hcfs.errors import HcfsError
+from hcfs.options.namespace_options import NamespaceOptions
 from hcfs.store import BLOCK
 from hcfs.store.accounts import UNLIMITED
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from hcfs.errors import UsageError
+from hcfs.options.values import NoSuchValue, Size
 
 
 class SizeType(click.ParamType[int]):
@@ -18,28 +18,13 @@ class SizeType(click.ParamType[int]):
         """Bytes; click.BadParameter for anything that isn't a size."""
         if isinstance(value, int):
             return value
-        from hcfs.daemon.options import size  # the same sizes as in mount options; only who is given one pays for it
-
         try:
-            return size(param.opts[-1] if param else "size", value)
-        except UsageError as error:
-            self.fail(str(error), param, ctx)
+            return Size().parse(str(value))
+        except NoSuchValue as error:
+            self.fail(f"{value}: {error}", param, ctx)
 
 
 SIZE = SizeType()
-
-
-class QuotaType(SizeType):
-    """A size, or `none` for no bound."""
-
-    name = "size|none"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Bytes, or the text `none`; click.BadParameter for anything else."""
-        return value if value == "none" else super().convert(value, param, ctx)
-
-
-QUOTA = QuotaType()
 
 target_argument = click.argument("target", type=click.Path(path_type=str))
 # Not click.Path, which asks the filesystem about it: the daemon of a mount may hang, and then so would every command.

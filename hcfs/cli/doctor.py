@@ -46,13 +46,13 @@ def command(directory: str | None, memory: int | None, as_json: bool) -> int:
 
 
 def _checks(directory: str | None, memory: int | None) -> Iterator[Finding]:
-    from hcfs.daemon.options import MountOptions
     from hcfs.doctor import machine  # brings pyfuse3 and trio along
     from hcfs.doctor.clients import lmcache, lmcache_namespaces
     from hcfs.doctor.mounted import mounted, status_of
     from hcfs.doctor.packages import packages
     from hcfs.doctor.trial import trial_mount
     from hcfs.mountpoint.client import resolved
+    from hcfs.options.mount_options import MountOptions
 
     yield from machine.libfuse()
     yield from machine.fuse_device()

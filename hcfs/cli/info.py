@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from hcfs.cache.options import NamespaceOptions, parse
 from hcfs.cli.arguments import json_option, target_argument
 from hcfs.cli.devices import describe, open_target
 from hcfs.cli.output import print_fields, print_json, print_table, warn
 from hcfs.device import BlockDevice, mounted_or_held
 from hcfs.errors import HcfsError, UsageError
+from hcfs.options.namespace_options import NamespaceOptions, parse
 from hcfs.store import BLOCK, read_superblock
 from hcfs.store.inspect import root_directories
 

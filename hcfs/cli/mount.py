@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
-from hcfs.cli.arguments import SIZE, json_option, mount_argument
+from hcfs.cli.arguments import json_option, mount_argument
 from hcfs.cli.output import print_json, warn
 from hcfs.errors import UsageError
 from hcfs.mountpoint.client import read_status
+from hcfs.options.mount_options import MountOptions
+from hcfs.options.table import rows
 from hcfs.store.find import resolve_source
 
 _REPORTED = (
@@ -17,13 +21,42 @@ _REPORTED = (
 """Fields of the status that `--json` shows of a mount that was just made."""
 
 
-@click.command(short_help="Mount a store at a directory.")
+_HELP = """Mount the store on SOURCE, a device, an image, UUID=... or LABEL=..., at DIR.
+
+Comes back when the mount serves, and leaves a daemon; with -f it stays. A dead mount at DIR is cleared first.
+--json prints who serves it, and its state.
+
+\b
+Options of hcfs for -o, beside the usual words of mount(8):
+"""
+
+
+def _listed() -> str:
+    """A line an option."""
+    lines = []
+    for row in rows(MountOptions).values():
+        value = row.value.metavar if row.default == "none" else row.default
+        also = f"; also {row.word}" if row.flag else ""
+        lines.append(f"  {f'{row.name}={value}':<21} {row.help}{also}")
+    return "\n".join(lines)
+
+
+def _flags(function: Callable[..., None]) -> Callable[..., None]:
+    """The options of the mount that the command has as its own, too."""
+    for row in reversed(list(rows(MountOptions).values())):
+        if row.flag:
+            default = "" if row.default == "none" else f"  [default: {row.default}]"
+            shown = f"{row.help[0].upper()}{row.help[1:]}.{default}"
+            function = click.option(row.word, row.name, metavar=row.value.metavar, help=shown)(function)
+    return function
+
+
+@click.command(short_help="Mount a store at a directory.", help=_HELP + _listed())
 @click.argument("source")
 @mount_argument
 @click.option("-f", "--foreground", is_flag=True, help="Stay in the foreground until unmounted.")
 @click.option("-o", "words", multiple=True, metavar="OPTIONS", help="Mount options, separated by commas.")
-@click.option("--memory", type=SIZE, help="Bytes for I/O buffers.  [default: 256M]")
-@click.option("--log", type=click.Path(path_type=str), metavar="FILE", help="Where the daemon writes its log.")
+@_flags
 @click.option("--config", type=click.Path(path_type=str), metavar="FILE", help="Options from a TOML file; -o wins.")
 @json_option
 def command(
@@ -31,35 +64,15 @@ def command(
     directory: str,
     foreground: bool,
     words: tuple[str, ...],
-    memory: int | None,
-    log: str | None,
     config: str | None,
     as_json: bool,
+    **flags: str | None,
 ) -> None:
-    """Mount the store on SOURCE, a device, an image, UUID=... or LABEL=..., at DIR.
-
-    Comes back when the mount serves, and leaves a daemon; with -f it stays. A dead mount at DIR is cleared first.
-    --json prints who serves it, and its state.
-
-    \b
-    Options of hcfs for -o, beside the usual words of mount(8):
-      commit_interval=1s    longest time for which something visible isn't durable
-      staging_ttl=10m       how long a closed *.tmp waits for its rename
-      lookup_grace=30s      how long a lookup protects from eviction
-      high_watermark=95%    use of the space above which the oldest objects go ...
-      low_watermark=90%     ... down to this
-      discard=off           batch: tell the device of freed blocks
-      data_plane=auto       on, off: threads or pyfuse3 serve the hot requests
-      upload_attempts=12    failures in a row after which an upload is given up
-      allow_origin=URL      a prefix of the origins that namespaces may have; none without
-      memory=256M, log=FILE as --memory and --log
-    """
     from hcfs.daemon.daemon import mount  # brings pyfuse3 and trio along
-    from hcfs.daemon.options import MountOptions
 
     if as_json and foreground:
         raise UsageError("--json tells of a mount that serves, for which -f doesn't return; leave one of them out")
-    options = MountOptions.parse(",".join(words), config=config, memory=memory, log=log)
+    options = MountOptions.parse(",".join(words), config=config, **flags)
     mount(resolve_source(source), directory, options, foreground)
     if foreground:
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections.abc import Callable
@@ -10,8 +9,7 @@ from typing import Any
 
 import click
 
-from hcfs.cache.options import ABOUT_ORIGIN, OF_ORIGIN, checked
-from hcfs.cli.arguments import QUOTA, json_option, mount_argument
+from hcfs.cli.arguments import json_option, mount_argument
 from hcfs.cli.output import (
     Advance,
     human_size,
@@ -29,33 +27,18 @@ from hcfs.mountpoint.client import (
     administer,
     namespace_directory,
     namespace_status,
-    read_config,
     read_status,
 )
+from hcfs.options.namespace_options import OPTIONS, checked
 from hcfs.printable import printable
-
-_XATTR_PREFIX = "user.hcfs."
 
 name_argument = click.argument("name")
 
 
 def option_words(function: Callable[..., None]) -> Callable[..., None]:
     """The options of a namespace, as `create` and `set` take them."""
-    words = (
-        click.option("--quota", type=QUOTA, help="Most bytes of the namespace, or none."),
-        click.option("--salt-quota", type=QUOTA, help="Most bytes of each LMCache cache salt, or none."),
-        click.option("--verify", help="read: check what is read; open: check the whole object before open returns."),
-        click.option("--staging-patterns", metavar="PATTERNS", help="Unfinished files, as '*.tmp,*.incomplete'."),
-        click.option(
-            "--origin", metavar="URL", help="Where its files come from: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or /DIR."
-        ),
-        click.option("--origin-changes", metavar="WORD", help="immutable, or revalidate=SECONDS."),
-        click.option("--origin-check", metavar="WORD", help="What is fetched must agree with: etag or length."),
-        click.option("--origin-open", metavar="WORD", help="An open of what is to be fetched: stream or whole."),
-        click.option("--write-policy", metavar="WORD", help="read-only, write-through or write-back."),
-    )
-    for word in reversed(words):
-        function = word(function)
+    for row in reversed(list(OPTIONS.values())):
+        function = click.option(row.word, row.name, metavar=row.value.metavar, help=row.help)(function)
     return function
 
 
@@ -72,8 +55,9 @@ def command() -> None:
 def create(directory: str, name: str, as_json: bool, **options: Any) -> None:
     """Make the namespace NAME on the file system mounted at DIR."""
     values = _checked(options)
-    if values.get("origin", "none") == "none" and any(values.get(name, "none") != "none" for name in OF_ORIGIN):
-        raise UsageError("--origin-changes, --origin-check, --origin-open and --write-policy need an --origin")
+    for row in OPTIONS.values():
+        if row.needs and values.get(row.name, "none") != "none" and values.get(row.needs, "none") == "none":
+            raise UsageError(f"{row.word} needs an {OPTIONS[row.needs].word}")
     read_status(directory)
     _require_name(name)
     path = os.path.join(directory, name)
@@ -82,7 +66,7 @@ def create(directory: str, name: str, as_json: bool, **options: Any) -> None:
     except FileExistsError:
         raise HcfsError(f"{path} exists already: change its options with 'hcfs ns set {directory} {name}'") from None
     try:
-        _set(path, values)
+        _set(directory, name, values)
     except BaseException:
         os.rmdir(path)
         raise
@@ -102,7 +86,8 @@ def set_options(directory: str, name: str, as_json: bool, **options: Any) -> Non
     values = _checked(options)
     if not values:
         raise UsageError("no option is given, so nothing is set: name one, as in --verify open")
-    _set(namespace_directory(directory, name), values)
+    namespace_directory(directory, name)
+    _set(directory, name, values)
     if as_json:
         print_json(namespace_status(directory, name))
 
@@ -198,8 +183,8 @@ def _report_removal(directory: str, name: str, answer: dict[str, Any], as_json: 
 
 
 def _checked(options: dict[str, Any]) -> dict[str, str]:
-    """The options that were given, as text; UsageError with the reason, which the mount could only answer by EINVAL."""
-    given = {name: str(value) for name, value in options.items() if value is not None}
+    """The options that were given, as text. UsageError before anything is done."""
+    given = {name: value for name, value in options.items() if value is not None}
     for name, value in given.items():
         checked(name, value)
     return given
@@ -210,43 +195,6 @@ def _require_name(name: str) -> None:
         raise UsageError(f"{name!r} can't be a namespace: give one name without '/', such as kv")
 
 
-def _refusal(directory: str, origin: str) -> str | None:
-    """Why the mount at a directory doesn't allow an origin; None when it does."""
-    from hcfs.remote.allowed_origins import AllowedOrigins
-
-    return AllowedOrigins(read_config(directory).get("allow_origin", [])).refusal(origin)
-
-
-def _set(path: str, values: dict[str, str]) -> None:
-    for name, value in values.items():
-        try:
-            os.setxattr(path, _XATTR_PREFIX + name, os.fsencode(value))
-        except OSError as error:
-            reason = os.strerror(error.errno or 0)
-            if error.errno == errno.EPERM and name in ABOUT_ORIGIN:
-                reason = "what concerns an origin is set by root or the user whose daemon serves the mount alone"
-            elif error.errno == errno.EACCES and name == "origin":
-                reason = _refusal(os.path.dirname(path), value) or reason
-            elif error.errno == errno.EPERM:
-                reason = "only root and the owner of the mount's root directory may set options"
-            elif error.errno == errno.ENOTEMPTY:
-                reason = (
-                    "the namespace holds files, which keep the kind that they were stored as; evict or remove them "
-                    "first, or make another namespace"
-                )
-            elif error.errno == errno.EBUSY:
-                reason = (
-                    "it holds files that its origin doesn't have yet, or that are being written; wait for them with "
-                    "'hcfs sync --wait', or resolve what has failed there"
-                )
-            elif name == "origin" and error.errno == errno.EINVAL:
-                reason = "the daemon can't use it, its log says why: obstore must be installed, as by hcfs[origins]"
-            elif name in OF_ORIGIN and error.errno == errno.EINVAL:
-                reason = "the namespace has no origin"
-            raise HcfsError(f"{path}: the mount refused {name}={value}: {reason}") from error
-    # Options are metadata like others: durable within commit_interval, or at once by fsync.
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _set(directory: str, name: str, values: dict[str, str]) -> None:
+    for option, value in values.items():
+        administer(directory, "set", namespace=name, option=option, value=value)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
 from hcfs.daemon.scrubbing import Scrubbing
+from hcfs.daemon.setting import Setting
 from hcfs.daemon.syncing import Syncing
 from hcfs.errors import UsageError
 from hcfs.filesystem.calls import CallError
@@ -33,6 +34,7 @@ class Administration:
         self._removal = filesystem.parts.removal
         self._origins = origins
         self._syncing = Syncing(filesystem, origins, self._namespace)
+        self._setting = Setting(filesystem, self._namespace)
         self._scrubbing = scrubbing
 
     def commands(self) -> Mapping[str, Callable[[Command], Answer]]:
@@ -41,6 +43,7 @@ class Administration:
             "evict": self.evict,
             "remove": self.remove,
             "scrub": self._scrubbing.command,
+            "set": self._setting.command,
             "sync": self._syncing.command,
         }
 

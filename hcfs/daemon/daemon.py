@@ -16,7 +16,6 @@ import trio
 from hcfs.cache import Cache
 from hcfs.daemon import logs
 from hcfs.daemon.administration import Administration
-from hcfs.daemon.options import MountOptions
 from hcfs.daemon.scrubbing import Scrubbing
 from hcfs.daemon.session import Session
 from hcfs.daemon.status import StatusReport
@@ -38,6 +37,7 @@ from hcfs.mountpoint import mountpoint, tuning
 from hcfs.mountpoint.client import mount_at, read_status
 from hcfs.mountpoint.fuse_connections import is_stopped, servers_of
 from hcfs.mountpoint.guard import abort, guard_child, start_guard
+from hcfs.options.mount_options import MountOptions
 from hcfs.origin.environment import tidy_environment
 from hcfs.printable import printable
 from hcfs.remote.allowed_origins import AllowedOrigins

@@ -9,9 +9,7 @@ from functools import partial
 from typing import Any
 
 from hcfs import __version__
-from hcfs.cache import OPTIONS
 from hcfs.daemon.metrics import render
-from hcfs.daemon.options import MountOptions
 from hcfs.daemon.scrubbing import Scrubbing
 from hcfs.device import BlockDevice, BufferPool
 from hcfs.filesystem.filesystem import Filesystem
@@ -19,6 +17,8 @@ from hcfs.filesystem.places.control import Control
 from hcfs.filesystem.places.virtual_tree import Member, VirtualTree, as_json
 from hcfs.filesystem.versions.version import Version
 from hcfs.frontends.front_ends import FrontEnd
+from hcfs.options.mount_options import MountOptions
+from hcfs.options.namespace_options import OPTIONS
 from hcfs.remote.origins import Origins
 from hcfs.store import BLOCK, ROOT_ID, Quarantined
 from hcfs.store.discard import Discards

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from hcfs.doctor.trial import data_plane
 from hcfs.errors import HcfsError
 from hcfs.mountpoint.client import NotAllowed, mount_at, read_file, read_status, resolved
 from hcfs.mountpoint.mountpoint import condition_of
+from hcfs.options.schemes import scheme_of
 
 Status = dict[str, Any]
 
@@ -181,9 +181,11 @@ def _given_up(directory: str, name: str, origin: Status) -> Finding:
 
 def _library(status: Status) -> Findings:
     """Of the environment that asks, which may not be the daemon's."""
-    origins = {name: each.get("origin") or "" for name, each in status["namespaces"].items()}
-    needed = [name for name, url in origins.items() if url.startswith(("s3:", "gs:"))]
-    if needed and find_spec("obstore") is None:
-        text = f"obstore isn't installed in this environment, and {', '.join(needed)} has an origin that needs it"
-        extra = "origins"
-        yield warning(f"extra {extra}", text, "run 'pip install hcfs[origins]' in the daemon's environment")
+    needed: dict[tuple[str, str], list[str]] = {}
+    for name, each in status["namespaces"].items():
+        scheme = scheme_of(each.get("origin") or "")
+        if scheme is not None and scheme.missing is not None:
+            needed.setdefault((scheme.library or "", scheme.extra or ""), []).append(name)
+    for (library, extra), names in needed.items():
+        text = f"{library} isn't installed in this environment, and {', '.join(names)} has an origin that needs it"
+        yield warning(f"extra {extra}", text, f"run 'pip install hcfs[{extra}]' in the daemon's environment")

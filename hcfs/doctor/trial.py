@@ -8,13 +8,13 @@ import tempfile
 from contextlib import closing, suppress
 
 from hcfs.daemon.daemon import mount, unmount
-from hcfs.daemon.options import MountOptions
 from hcfs.device import BufferPool, open_device
 from hcfs.doctor.connection import background
 from hcfs.doctor.finding import Findings, failed, ok, warning
 from hcfs.errors import HcfsError
 from hcfs.mountpoint.client import mount_at, read_status
 from hcfs.mountpoint.mountpoint import unmount_now
+from hcfs.options.mount_options import MountOptions
 from hcfs.store import format_device
 
 IMAGE_BYTES = 64 << 20

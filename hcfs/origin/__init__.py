@@ -3,11 +3,10 @@ uploader that exists only where a namespace's write policy asks for one."""
 
 from hcfs.origin.access import Access
 from hcfs.origin.client import Listed, OriginClient
-from hcfs.origin.directory import DirectoryClient
 from hcfs.origin.errors import NotAtOrigin, OriginChanged, OriginError, OriginRefused, UploadConflict, WrongContent
-from hcfs.origin.object_store import ObjectStoreClient
-from hcfs.origin.opening import open_origin
+from hcfs.origin.opening import open_origin, problem_of_client
 from hcfs.origin.redact import redacted
+from hcfs.origin.refused_client import RefusedClient
 from hcfs.origin.retrying import Patience
 from hcfs.origin.transfer import transfer
 from hcfs.origin.uploader import CONFLICT, OriginUploader, Outgoing, Uploaded, can_be_key
@@ -15,10 +14,8 @@ from hcfs.origin.uploader import CONFLICT, OriginUploader, Outgoing, Uploaded, c
 __all__ = [
     "CONFLICT",
     "Access",
-    "DirectoryClient",
     "Listed",
     "NotAtOrigin",
-    "ObjectStoreClient",
     "OriginChanged",
     "OriginClient",
     "OriginError",
@@ -26,11 +23,13 @@ __all__ = [
     "OriginUploader",
     "Outgoing",
     "Patience",
+    "RefusedClient",
     "UploadConflict",
     "Uploaded",
     "WrongContent",
     "can_be_key",
     "open_origin",
+    "problem_of_client",
     "redacted",
     "transfer",
 ]

@@ -9,11 +9,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 from hcfs.errors import HcfsError
+from hcfs.options.schemes import Scheme, scheme_of
 from hcfs.origin.environment import problem_of_environment
 from hcfs.origin.errors import NotAtOrigin, OriginChanged, OriginError, OriginRefused
 from hcfs.printable import printable
@@ -22,6 +21,9 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, GCSStore, S3Store
 
 log = logging.getLogger(__name__)
+
+GOOGLE = "GOOGLE_"
+"""The variables of Google Cloud Storage, which differs from S3 in how a content is named."""
 
 CONNECT_S = 5
 _REASON_MAX = 400
@@ -36,14 +38,14 @@ class OriginConnection:
 
     Whatever it raises leaves here as an OriginError: its panics are no Exceptions, and would end whoever asked."""
 
-    def __init__(self, url: str, *, silence_s: int, request_s: int, fault: str | None = None) -> None:
-        """url: `s3://bucket/prefix` or `gs://bucket/prefix`. silence_s: seconds without a byte of an answer after which
-        a request has failed. request_s: seconds for a whole request. What can't be used is kept, too: `problem` says
-        why, and so does each request. fault: a reason that the caller has."""
+    def __init__(self, url: str, *, silence_s: int, request_s: int) -> None:
+        """url: of a bucket, and a prefix in it. silence_s: seconds without a byte of an answer after which a request
+        has failed. request_s: seconds for a whole request. What can't be used is kept, too: `problem` says why, and so
+        does each request."""
         self.url = url
-        self.google = url.startswith("gs:")
+        self._scheme = _scheme(url)
+        self.google = self._scheme.variables == GOOGLE
         """Whether the origin is Google Cloud Storage."""
-        self._fault = fault
         self._silence_s = silence_s
         self._request_s = request_s
         self._store: S3Store | GCSStore | None = None
@@ -52,11 +54,7 @@ class OriginConnection:
     @property
     def problem(self) -> str | None:
         """Why nothing can be asked, as far as that can be told without asking; None where it can be tried."""
-        if self._fault is not None:
-            return f"{self.url}: {self._fault}"
-        if find_spec("obstore") is None:
-            return f"{self.url} needs the library obstore: install hcfs[origins]"
-        found = problem_of_environment(google=self.google)
+        found = self._scheme.missing or problem_of_environment(self._scheme.variables)
         return None if found is None else f"{self.url}: {found}"
 
     def store(self) -> S3Store | GCSStore:
@@ -68,7 +66,7 @@ class OriginConnection:
                     raise OriginRefused(problem)
                 from obstore.store import from_url
 
-                allow_http = "GOOGLE_ALLOW_HTTP" if self.google else "AWS_ALLOW_HTTP"
+                allow_http = f"{self._scheme.variables}ALLOW_HTTP"
                 options: ClientConfig = {
                     # With options of ours, the library doesn't look for this one in the environment.
                     "allow_http": os.environ.get(allow_http, "").lower() in ("1", "true"),
@@ -131,12 +129,11 @@ class OriginConnection:
         return kind(f"{text}; the daemon's log has the details")
 
 
-def local_directory(url: str) -> str | None:
-    """The path of an origin that is a directory of this machine; None for another."""
-    if url.startswith("/"):
-        return url
-    parts = urlsplit(url)
-    return unquote(parts.path) if parts.scheme == "file" else None
+def _scheme(url: str) -> Scheme:
+    found = scheme_of(url)
+    if found is None:
+        raise OriginRefused(f"{url} is no bucket")
+    return found
 
 
 def _authority() -> bytes | None:
@@ -170,7 +167,7 @@ def _of_certificate(problem: str) -> str:
         return ""
     return (
         f", so it is from an authority that isn't known here{_unreadable()}; name its certificate "
-        "with SSL_CERT_FILE, or with AWS_CA_BUNDLE for s3://, in the daemon's environment"
+        "with SSL_CERT_FILE, or with AWS_CA_BUNDLE for S3, in the daemon's environment"
     )
 
 
@@ -184,7 +181,7 @@ _CERTIFICATE = re.compile(r"InvalidCertificate\(\s*([A-Za-z]+)")
 """How the library's source names what is wrong with a certificate, and the sentence doesn't."""
 
 _HINTS = {
-    "builder error": "; an endpoint with http:// needs AWS_ALLOW_HTTP=true, for gs:// GOOGLE_ALLOW_HTTP=true",
+    "builder error": "; an endpoint with http:// needs AWS_ALLOW_HTTP=true, for Google GOOGLE_ALLOW_HTTP=true",
     "http://169.254.169.254/": "; the daemon's environment has no credentials, and this machine has no role",
     "invalid path": "; rename or remove it at the origin",
 }

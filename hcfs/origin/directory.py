@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from hcfs.options.schemes import local_path
 from hcfs.origin.access import Access, has_acl
 from hcfs.origin.beneath import NoOpenat2, closing, follow, open_beneath, open_root, reopened
 from hcfs.origin.client import Listed
@@ -68,10 +69,10 @@ class _Level(NamedTuple):
 class DirectoryClient:
     """OriginClient of a directory."""
 
-    def __init__(self, url: str, directory: str) -> None:
-        """url: for messages. Nothing is asked yet."""
+    def __init__(self, url: str) -> None:
+        """url: of a directory, or its path. Nothing is asked yet."""
         self._url = url
-        self._directory = directory
+        self._directory = local_path(url) or ""
 
     def list(self) -> Iterator[list[Listed]]:
         with told("", self._url), closing(self._root()) as root:

@@ -7,42 +7,49 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
+from hcfs.options.schemes import local_path
 from hcfs.origin.access import Access
 from hcfs.origin.beneath import closing, open_beneath, open_root
 from hcfs.origin.directory import TEMPORARY, etag_of, told
 from hcfs.origin.errors import NotAtOrigin, OriginError
+from hcfs.origin.uploader import Outgoing, Uploaded
+
+NAME_MAX = 255
+"""Bytes of a name: Linux's."""
 
 NEW_FILE = 0o644
 NEW_DIRECTORY = 0o755
 
 
 class DirectoryWriter:
-    """Thread-safe; every method blocks. Each name is given and taken in a directory that is open, so that none of them
+    """OriginWriter of a directory. Each name is given and taken in a directory that is open, so that none of them
     is written to, made or removed outside the origin. No symlink is followed on the way: who owns a directory there may
     put one in its place at any time, and it would lead to directories in which only the daemon may write."""
 
-    def __init__(self, url: str, directory: str) -> None:
-        """url: for messages. Nothing is asked yet."""
-        self._url = url
-        self._directory = directory
+    conditional = False
 
-    def store(
-        self,
-        key: str,
-        size: int,
-        pieces: Callable[[], Iterator[bytes]],
-        access: Access | None,
-        directories: Sequence[Access],
-    ) -> str:
-        """Write a file whole, durably, and give it its name in place of what had that; its ETag. access: its owner,
-        group and mode, which only root can give; directories: those of the directories that are made for it, from the
-        outermost on. OriginError, and nothing changed but for these."""
+    def __init__(self, url: str) -> None:
+        """url: of a directory, or its path. Nothing is asked yet."""
+        self._url = url
+        self._directory = local_path(url) or ""
+
+    @staticmethod
+    def can_be_key(path: str, url: str) -> bool:  # noqa: ARG004  # the same below every directory
+        """What Linux takes as names, but for those of files on their way."""
+        return not any(len(part.encode()) > NAME_MAX or part.startswith(TEMPORARY) for part in path.split("/"))
+
+    def put(self, outgoing: Outgoing, base: str | None) -> Uploaded:  # noqa: ARG002  # it isn't asked what it replaces
+        """Write a file whole, durably, and give it its name in place of what had that. Its owner, group and mode, and
+        those of directories that are made for it, are given as root alone can. OriginError, and nothing changed but
+        for these."""
+        key, access = outgoing.key, outgoing.access or _new(NEW_FILE)
         with told(key, self._url), closing(open_root(self._directory)) as root:
             head, _, name = key.rpartition("/")
-            with closing(self._made(root, head, directories)) as parent:
-                return self._store_in(parent, name, key, size, pieces, access or _new(NEW_FILE))
+            with closing(self._made(root, head, outgoing.directories)) as parent:
+                etag = self._store_in(parent, name, key, outgoing.size, outgoing.pieces, access)
+        return Uploaded(etag, outgoing.size)
 
-    def remove(self, key: str) -> None:
+    def delete(self, key: str) -> None:
         """Remove a name; nothing where there is none."""
         with suppress(NotAtOrigin), told(key, self._url), closing(open_root(self._directory)) as root:
             head, _, name = key.rpartition("/")

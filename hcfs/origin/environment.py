@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from urllib.parse import urlsplit
 
-_AMAZON, _GOOGLE = "AWS_", "GOOGLE_"
+from hcfs.options.schemes import SCHEMES
 
 _ENDPOINTS = frozenset(
     ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_METADATA_ENDPOINT", "GOOGLE_BASE_URL")
@@ -20,9 +20,10 @@ def tidy_environment() -> list[str]:
     """Take blanks and line ends off both ends of all values, as secrets mounted from files have them, and drop those
     that nothing is left of; the names of what was changed. For a process that has one thread yet."""
     changed = []
+    ours = tuple(scheme.variables for scheme in SCHEMES if scheme.variables)
     for name, value in list(os.environ.items()):
         tidy = value.strip()
-        if not name.startswith((_AMAZON, _GOOGLE)) or (tidy == value and tidy):
+        if not name.startswith(ours) or (tidy == value and tidy):
             continue
         changed.append(name)
         if tidy:
@@ -32,11 +33,11 @@ def tidy_environment() -> list[str]:
     return sorted(changed)
 
 
-def problem_of_environment(*, google: bool) -> str | None:
+def problem_of_environment(variables: str) -> str | None:
     """Why an origin can't be asked with the variables that there are, in words that hold no value of them; None where
-    they can be tried. google: those of Google, else of S3."""
+    they can be tried. variables: what the names of those begin with that lead there."""
     for name, value in sorted(os.environ.items()):
-        if not name.startswith(_GOOGLE if google else _AMAZON):
+        if not name.startswith(variables):
             continue
         if name not in _TEXTS and any(ord(character) < 32 or ord(character) == 127 for character in value):
             return f"{name} in the daemon's environment has a line break or a control character in it; take it out"

@@ -25,9 +25,9 @@ CHUNK = 256 << 10
 class ObjectStoreClient:
     """OriginClient by obstore."""
 
-    def __init__(self, url: str, *, fault: str | None = None) -> None:
+    def __init__(self, url: str) -> None:
         """As OriginConnection's. Nothing is asked yet."""
-        self._connection = OriginConnection(url, silence_s=SILENCE_S, request_s=REQUEST_S, fault=fault)
+        self._connection = OriginConnection(url, silence_s=SILENCE_S, request_s=REQUEST_S)
         self._marks = Marks(self._head)
 
     @property

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from hcfs.options.schemes import load, scheme_of
 from hcfs.origin.client import OriginClient
-from hcfs.origin.connection import local_directory
-from hcfs.origin.directory import DirectoryClient
-from hcfs.origin.object_store import ObjectStoreClient
+from hcfs.origin.refused_client import RefusedClient
 
 
 def open_origin(url: str, *, fault: str | None = None) -> OriginClient:
-    """url: `s3://bucket/prefix`, `gs://bucket/prefix`, `file:///directory` or an absolute path. Nothing is asked yet.
-    fault: why it can't be used, if that is known; then, and without the library that buckets need, everything that is
-    asked is refused."""
-    directory = None if fault is not None else local_directory(url)
-    return ObjectStoreClient(url, fault=fault) if directory is None else DirectoryClient(url, directory)
+    """url: an origin's. Nothing is asked yet. fault: why it can't be used, if that is known; then, and without the
+    library that it needs, everything that is asked is refused."""
+    scheme = scheme_of(url)
+    problem = fault or ("there are no such origins" if scheme is None else scheme.missing)
+    if problem is not None or scheme is None:
+        return RefusedClient(f"{url}: {problem}")
+    client: OriginClient = load(scheme.client)(url)
+    return client
+
+
+def problem_of_client(client: OriginClient) -> str | None:
+    """Why nothing can be asked of an origin, as far as that is known without asking; None where it can be tried, or
+    where its client can't tell."""
+    problem: str | None = getattr(client, "problem", None)
+    return problem

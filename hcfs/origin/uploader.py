@@ -1,59 +1,20 @@
-"""What hcfs sends to an origin, and the only code that sends anything.
+"""What hcfs sends to an origin, and the only way there.
 
 An uploader exists for a namespace whose write policy lets files go out, and for no other. It takes `Outgoing` alone,
-which can't be made without one and only of what is stored in its own namespace."""
+which can't be made without one and only of what is stored in its own namespace. How a kind of origin is written, its
+writer says, by the row of `hcfs.options.schemes`."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from typing import NamedTuple, NoReturn, Protocol
 
+from hcfs.options.schemes import load, scheme_of
 from hcfs.origin.access import Access
-from hcfs.origin.connection import OriginConnection, local_directory
-from hcfs.origin.directory import TEMPORARY
-from hcfs.origin.directory_writer import DirectoryWriter
-from hcfs.origin.errors import NotAtOrigin, OriginChanged, OriginError, OriginRefused, UploadConflict
-
-SILENCE_S = 60
-REQUEST_S = 60
-"""Seconds for one request, which sends at most SINGLE_MAX bytes, and as many for its answer."""
-
-SINGLE_MAX = 16 << 20
-"""Bytes of an object that is sent in one request, whose condition the origin itself checks."""
-
-PART = 8 << 20
-"""Bytes of a part of a larger one, as long as PARTS_MAX of them are enough."""
-PARTS_MAX = 9_000
-
-BODIES_MAX = 48 << 20
-"""Bytes that one origin's uploads hold in memory at once, beside the pool: obstore's threads may go on with a body
-after its request has failed, so none is a buffer that is used for something else later."""
-
-KEY_MAX = 1024
-"""Bytes, prefix included: S3's and Google's."""
-
-NAME_MAX = 255
-"""Bytes of a name in a directory as origin: Linux's."""
+from hcfs.origin.errors import OriginRefused
 
 CONFLICT = "was written by somebody else since this device knew it"
 """What every UploadConflict says."""
-
-_TOKEN = "hcfs"  # noqa: S105  # not a secret: the name of an object's metadata entry
-
-
-class _Found(NamedTuple):
-    """What the origin has under a key."""
-
-    etag: str
-    size: int
-    token: str
-    """Of whoever wrote it, where that was hcfs; else empty."""
-    generation: str | None
-    """By which Google names this very upload; None elsewhere."""
 
 
 class Uploaded(NamedTuple):
@@ -94,229 +55,85 @@ class Outgoing:
         self.directories = directories
 
 
-class OriginUploader:
-    """Sends to one origin, for one namespace. Thread-safe; every method blocks, at most for its time limits and, with
-    parts, for as many of them. Retries are the caller's."""
+class OriginWriter(Protocol):
+    """Writes to one origin; called with its URL, when nothing is asked yet. Thread-safe; every method blocks, at most
+    for its time limits and, with parts, for as many of them. Raises OriginError. Retries are the caller's."""
 
-    def __init__(self, url: str, namespace: int, *, fault: str | None = None) -> None:
-        """url, fault: as open_origin's; namespace: the id of its directory. Nothing is asked yet."""
-        self.namespace = namespace
-        directory = None if fault is not None else local_directory(url)
-        self._writer = None if directory is None else DirectoryWriter(url, directory)
-        self._remote = (
-            OriginConnection(url, silence_s=SILENCE_S, request_s=REQUEST_S, fault=fault) if directory is None else None
-        )
-        self._bodies = _Bodies()
-
-    @property
-    def conditional(self) -> bool:
-        """Whether the origin can be told which content an upload is to replace: a directory can't."""
-        return self._writer is None
-
-    @property
-    def _connection(self) -> OriginConnection:
-        assert self._remote is not None
-        return self._remote
+    conditional: bool
+    """Whether the origin can be told which content an upload is to replace."""
 
     def put(self, outgoing: Outgoing, base: str | None) -> Uploaded:
         """Send an object. base: the ETag of the content that it replaces, "" where there is to be none; None: whatever
         there is. UploadConflict when somebody else has written other content there. What this device wrote itself, as
         by a request whose answer was lost, is no conflict, nor is nothing, which nobody loses."""
-        if self._writer is not None:
-            etag = self._writer.store(
-                outgoing.key, outgoing.size, outgoing.pieces, outgoing.access, outgoing.directories
-            )
-            return Uploaded(etag, outgoing.size)
-        if base is None:
-            return self._send(outgoing, None)
-        try:
-            return self._send(outgoing, base)
-        except OriginChanged:
-            found = self._ours(outgoing)
-        if isinstance(found, Uploaded):
-            return found
-        return self._send_or_conflict(outgoing, found)
 
     def delete(self, key: str) -> None:
         """Remove an object; nothing when there is none."""
-        if self._writer is not None:
-            self._writer.remove(key)
-            return
-        try:
-            with self._connection.told(key):
-                import obstore
 
-                obstore.delete(self._connection.store(), key)
-        except NotAtOrigin:
-            pass
-
-    def _send_or_conflict(self, outgoing: Outgoing, base: str) -> Uploaded:
-        try:
-            return self._send(outgoing, base)
-        except OriginChanged:
-            raise self._conflict(outgoing) from None
-
-    def _conflict(self, outgoing: Outgoing) -> UploadConflict:
-        return UploadConflict(f"{self._connection.where(outgoing.key)} {CONFLICT}")
-
-    def _ours(self, outgoing: Outgoing) -> Uploaded | str:
-        """The origin's content, if it is this very one; else its ETag, if this device wrote it, or "" for nothing.
-        UploadConflict."""
-        found = self._head(outgoing.key)
-        if found is None:
-            return ""
-        if found.token == outgoing.token and found.size == outgoing.size:
-            return Uploaded(found.etag, found.size)
-        if found.token.partition(":")[0] != outgoing.token.partition(":")[0]:
-            raise self._conflict(outgoing)
-        return found.etag
-
-    def _head(self, key: str) -> _Found | None:
-        """What the origin has; None for nothing."""
-        try:
-            with self._connection.told(key):
-                import obstore
-
-                found = obstore.get(self._connection.store(), key, options={"head": True})
-                meta, token = found.meta, found.attributes.get(_TOKEN, "")
-                return _Found(meta["e_tag"] or "", meta["size"], str(token), meta["version"])
-        except NotAtOrigin:
-            return None
-
-    def _send(self, outgoing: Outgoing, base: str | None) -> Uploaded:
-        """OriginChanged when the origin doesn't have `base`."""
-        if outgoing.size <= SINGLE_MAX:
-            with self._bodies.holding(outgoing.size):
-                return self._single(outgoing, base)
-        part = max(PART, -(-outgoing.size // PARTS_MAX))
-        with self._bodies.holding(3 * part):
-            return self._in_parts(outgoing, base, part)
-
-    def _single(self, outgoing: Outgoing, base: str | None) -> Uploaded:
-        body, sent = bytearray(outgoing.size), 0
-        for piece in outgoing.pieces():
-            body[sent : sent + len(piece)] = piece
-            sent += len(piece)
-        self._require_length(outgoing, sent)
-        mode = self._mode(outgoing.key, base)
-        with self._connection.told(outgoing.key):
-            import obstore
-
-            result = obstore.put(
-                self._connection.store(),
-                outgoing.key,
-                body,
-                mode=mode,  # type: ignore[arg-type]  # a dictionary of this form is an UpdateVersion
-                use_multipart=False,
-                attributes=self._attributes(outgoing),
-            )
-        return self._etag(outgoing, result["e_tag"])
-
-    def _mode(self, key: str, base: str | None) -> str | dict[str, str]:
-        """What the library is told of the content that is to be replaced: its ETag, or for Google the generation of
-        what has that ETag now. OriginChanged when nothing has."""
-        if not base:
-            return "overwrite" if base is None else "create"
-        if not self._connection.google:
-            return {"e_tag": base}
-        found = self._require_base(key, base)
-        if found is None or found.generation is None:
-            raise OriginRefused(
-                f"{self._connection.where(key)} can't be replaced: its origin doesn't say its generation"
-            )
-        return {"version": found.generation}
-
-    def _in_parts(self, outgoing: Outgoing, base: str | None, part: int) -> Uploaded:
-        """The condition is looked at before the first part and before the last one: the library has none for the
-        request that puts parts together."""
-        self._require_base(outgoing.key, base)
-
-        def pieces() -> Iterator[bytes]:
-            sent = 0
-            for piece in outgoing.pieces():
-                sent += len(piece)
-                if sent == outgoing.size:
-                    # Within a call of the library no other one may be made in the same thread.
-                    with ThreadPoolExecutor(1) as asking:
-                        asking.submit(self._require_base, outgoing.key, base).result()
-                yield piece
-            self._require_length(outgoing, sent)
-
-        with self._connection.told(outgoing.key):
-            import obstore
-
-            result = obstore.put(
-                self._connection.store(),
-                outgoing.key,
-                pieces(),
-                use_multipart=True,
-                chunk_size=part,
-                max_concurrency=1,
-                attributes=self._attributes(outgoing),
-            )
-        found = self._head(outgoing.key) if self._connection.google else None
-        if found is not None and found.token == outgoing.token:
-            # Of parts put together Google may say one ETag at the end, and another one from then on.
-            return Uploaded(found.etag, outgoing.size)
-        return self._etag(outgoing, result["e_tag"])
-
-    def _require_base(self, key: str, base: str | None) -> _Found | None:
-        """What the origin has, if its ETag is `base`, or with "" None, if it has nothing; OriginChanged otherwise. With
-        None it isn't asked."""
-        if base is None:
-            return None
-        found = self._head(key)
-        if (found.etag if found else "") != base:
-            raise OriginChanged(f"{self._connection.where(key)} has changed since it was listed")
-        return found
-
-    def _require_length(self, outgoing: Outgoing, sent: int) -> None:
-        if sent != outgoing.size:
-            raise OriginError(f"{outgoing.key}: {sent} bytes were read instead of {outgoing.size}")
-
-    def _etag(self, outgoing: Outgoing, etag: str | None) -> Uploaded:
-        """An origin whose answer has no ETag is asked for it."""
-        if not etag:
-            found = self._head(outgoing.key)
-            etag = found.etag if found else ""
-        return Uploaded(etag, outgoing.size)
-
-    def _attributes(self, outgoing: Outgoing) -> dict[str, str]:
-        return {_TOKEN: outgoing.token}
+    @staticmethod
+    def can_be_key(path: str, url: str) -> bool:
+        """Whether the origin's keys can be so long, and be spelled so, below its URL. Asks nobody."""
 
 
-class _Bodies:
-    """How many bytes of bodies are in memory."""
+class RefusedWriter:
+    """An OriginWriter whose every answer is the reason why there is none."""
 
-    def __init__(self) -> None:
-        self._fewer = threading.Condition()
-        self._bytes = 0
+    conditional = True
 
-    @contextmanager
-    def holding(self, nbytes: int) -> Iterator[None]:
-        """So many bytes more; waits until they may be."""
-        nbytes = min(nbytes, BODIES_MAX)
-        with self._fewer:
-            self._fewer.wait_for(lambda: self._bytes + nbytes <= BODIES_MAX)
-            self._bytes += nbytes
-        try:
-            yield
-        finally:
-            with self._fewer:
-                self._bytes -= nbytes
-                self._fewer.notify_all()
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def put(self, outgoing: Outgoing, base: str | None) -> NoReturn:  # noqa: ARG002  # whatever it is
+        """OriginRefused."""
+        raise OriginRefused(self._reason)
+
+    def delete(self, key: str) -> NoReturn:  # noqa: ARG002  # whatever it is
+        """OriginRefused."""
+        raise OriginRefused(self._reason)
+
+    @staticmethod
+    def can_be_key(path: str, url: str) -> bool:  # noqa: ARG004  # whatever they are
+        """Nobody knows."""
+        return True
+
+
+class OriginUploader:
+    """Sends to one origin, for one namespace. Thread-safe; its methods are the writer's."""
+
+    def __init__(self, url: str, namespace: int, *, fault: str | None = None) -> None:
+        """url, fault: as open_origin's; namespace: the id of its directory. Nothing is asked yet."""
+        self.namespace = namespace
+        self._writer = _writer(url, fault)
+
+    @property
+    def conditional(self) -> bool:
+        """Whether the origin can be told which content an upload is to replace: a directory can't."""
+        return self._writer.conditional
+
+    def put(self, outgoing: Outgoing, base: str | None) -> Uploaded:
+        """As OriginWriter's."""
+        return self._writer.put(outgoing, base)
+
+    def delete(self, key: str) -> None:
+        """As OriginWriter's."""
+        self._writer.delete(key)
 
 
 def can_be_key(path: str, url: str) -> bool:
-    """Whether a path below a namespace can be an object's key below the prefix of an origin: what obstore and S3 both
-    take, or a directory. Asks nobody."""
-    directory = local_directory(url) is not None
-    prefix = "" if directory else unquote(urlsplit(url).path).strip("/")
-    if directory and any(len(part.encode()) > NAME_MAX or part.startswith(TEMPORARY) for part in path.split("/")):
-        return False
-    if not path or len(f"{prefix}/{path}".lstrip("/").encode()) > KEY_MAX:
-        return False
-    return all(
+    """Whether a path below a namespace can be an object's key below the prefix of an origin. Asks nobody."""
+    scheme = scheme_of(url)
+    writer = RefusedWriter if scheme is None or scheme.writer is None else load(scheme.writer)
+    return writer.can_be_key(path, url) and all(
         part not in ("", ".", "..") and not any(ord(each) < 32 or 127 <= ord(each) < 160 for each in part)
         for part in path.split("/")
     )
+
+
+def _writer(url: str, fault: str | None) -> OriginWriter:
+    scheme = scheme_of(url)
+    if fault is not None:
+        return RefusedWriter(f"{url}: {fault}")
+    if scheme is None or scheme.writer is None:
+        return RefusedWriter(f"{url}: nothing can be sent to such an origin")
+    writer: OriginWriter = load(scheme.writer)(url)
+    return writer

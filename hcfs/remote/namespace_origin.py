@@ -9,10 +9,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
-from hcfs.cache import ETAG, NamespaceOptions
+from hcfs.cache import ETAG
 from hcfs.filesystem.calls import CallError
 from hcfs.filesystem.versions.version import Name
 from hcfs.filesystem.volume import Volume
+from hcfs.options.namespace_options import NamespaceOptions
 from hcfs.origin import Access, Listed, OriginClient, OriginUploader
 from hcfs.remote.listing.remote import Remote, RemoteListing
 from hcfs.store import Attributes

@@ -8,14 +8,21 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hcfs.cache.options import checked
 from hcfs.filesystem.calls import CallError
 from hcfs.filesystem.operations.xattrs import Xattrs
 from hcfs.filesystem.versions.version import Fate, Versions
 from hcfs.filesystem.volume import Volume
+from hcfs.options.namespace_options import checked
 from hcfs.remote.origins import Origins
 
 log = logging.getLogger(__name__)
+
+_REASONS = {
+    errno.ENOTEMPTY: "the namespace holds files, which keep the kind that they were stored as; evict or remove them "
+    "first, or make another namespace",
+    errno.EBUSY: "it holds files that its origin doesn't have yet, or that are being written; wait for them with "
+    "'hcfs sync --wait', or resolve what has failed there",
+}
 
 
 class OriginOptions:
@@ -46,7 +53,7 @@ class OriginOptions:
         with self._lock:
             stands = self._holds_files if refusal == errno.ENOTEMPTY else self._holds_unsynced
             if stands(namespace):
-                raise CallError(refusal)
+                raise CallError(refusal, _REASONS[refusal])
             yield
 
     def _require_usable(self, namespace: int, value: bytes) -> None:

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
-from importlib.util import find_spec
 from typing import Any
 from weakref import WeakValueDictionary
 
-from hcfs.cache import ABSENT, ANYTHING, NamespaceOptions
+from hcfs.cache import ABSENT, ANYTHING
 from hcfs.errors import HcfsError, UsageError
 from hcfs.filesystem.calls import CallError
 from hcfs.filesystem.handles.object_handle import ObjectReading
@@ -23,13 +22,14 @@ from hcfs.filesystem.inodes import REMOTE
 from hcfs.filesystem.versions.replaced_names import REPLACED_KEPT, ReplacedNames
 from hcfs.filesystem.versions.version import Name, Versions
 from hcfs.filesystem.volume import Volume
-from hcfs.origin import Listed, ObjectStoreClient, OriginError, OriginUploader, open_origin
+from hcfs.options.namespace_options import NamespaceOptions
+from hcfs.options.schemes import scheme_of
+from hcfs.origin import Listed, OriginError, OriginUploader, RefusedClient, open_origin, problem_of_client
 from hcfs.remote.allowed_origins import AllowedOrigins
 from hcfs.remote.fetching.ingest import Ingests
 from hcfs.remote.listing.relisting import Relisting
 from hcfs.remote.listing.remote import Remote, RemoteListing
 from hcfs.remote.namespace_origin import Origin
-from hcfs.remote.refused_origin import RefusedClient
 from hcfs.remote.uploading.sync_marks import rebase
 from hcfs.remote.uploading.uploads import Uploads
 from hcfs.store.errors import NoSuchObject
@@ -104,9 +104,11 @@ class Origins:
 
     def require_library(self, url: str) -> None:
         """UsageError where an origin can't be had for want of the library."""
-        if not url.startswith(("/", "file:")) and find_spec("obstore") is None:
-            log.warning("an origin is refused: the library obstore isn't installed; install hcfs[origins]")
-            raise UsageError("an origin needs the library obstore: install hcfs[origins]")
+        scheme = scheme_of(url)
+        missing = None if scheme is None else scheme.missing
+        if missing is not None:
+            log.warning("the origin %s is refused: %s", url, missing)
+            raise UsageError(f"origin={url} can't be set: {missing} in the daemon's environment")
 
     def _made(self, namespace: int, options: NamespaceOptions, url: str) -> Origin:
         refusal = self.allowed.refusal(url)
@@ -117,7 +119,7 @@ class Origins:
         uploader = OriginUploader(url, namespace, fault=fault) if options.writes else None
         client = open_origin(url, fault=fault)
         origin = Origin(namespace, options, client, uploader)
-        problem = client.problem if isinstance(client, ObjectStoreClient) else None
+        problem = problem_of_client(client)
         if problem is not None:
             origin.counts.note_error(problem)
             log.warning("an origin can't be used: %s", problem)

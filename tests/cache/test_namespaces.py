@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from hcfs.cache import NamespaceOptions
 from hcfs.errors import UsageError
+from hcfs.options.namespace_options import NamespaceOptions
 from hcfs.store import BLOCK, ROOT_ID
 from hcfs.store.errors import NoSuchObject
 

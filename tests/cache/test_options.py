@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hcfs.cache.options import OPTIONS, NamespaceOptions, checked, parse
 from hcfs.errors import UsageError
+from hcfs.options.namespace_options import OPTIONS, NamespaceOptions, checked, parse
 
 
 def test_defaults() -> None:

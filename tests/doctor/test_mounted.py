@@ -20,6 +20,7 @@ from hcfs.device import BLOCK
 from hcfs.doctor import medium, mounted
 from hcfs.doctor.finding import Finding
 from hcfs.mountpoint.client import connection_of
+from hcfs.options import schemes
 from hcfs.origin import CONFLICT
 
 
@@ -139,7 +140,7 @@ def test_uploads_that_were_given_up(shared_mount: Mount, monkeypatch: pytest.Mon
     assert found()["origin"].verdict == "ok"
     origin |= {"last_error": "SlowDown", "last_error_s": 61.2}
     assert found()["origin"].detail.endswith("SlowDown (61 s ago)")
-    monkeypatch.setattr(mounted, "find_spec", lambda name: None)
+    monkeypatch.setattr(schemes, "find_spec", lambda name: None)
     assert found()["extra origins"].verdict == "warning"
     status["namespaces"] = {"kv": {}}
     assert "extra origins" not in found()

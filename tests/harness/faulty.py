@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from harness.cli import hcfs
+from harness.origin_server import BUCKET
 
 # A target is MODULE:NAME or MODULE:CLASS.NAME. It raises while there is a file of its name: the class that this names,
 # by default one that is no Exception, as the panics of libraries written in Rust.
@@ -68,7 +70,11 @@ class FaultyDaemon:
             (self.switches / target).write_text(kind)
         if source is None:
             hcfs("mkfs", self.image, "--size", "64M")
-        words = ["-o", options] if options else []
+        # What the tests give namespaces as origins: the bucket of the test servers, and directories here.
+        allowed = [
+            f"allow_origin={prefix}" for prefix in (f"s3://{BUCKET}", f"gs://{BUCKET}", tempfile.gettempdir(), top)
+        ]
+        words = ["-o", ",".join(filter(None, [options, *allowed]))]
         self.command = [sys.executable, "-c", _PROGRAM, str(self.switches), ",".join(targets), "mount", str(self.image)]
         self.command += [str(self.dir), "-f", "--log", str(self.log), *words]
         self.process = subprocess.Popen(

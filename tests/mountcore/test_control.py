@@ -12,7 +12,6 @@ import pytest
 from mountcore.kernel import Process, Rig, errno_of, eventually
 
 from hcfs.daemon.administration import Administration
-from hcfs.daemon.options import MountOptions
 from hcfs.daemon.scrubbing import Scrubbing
 from hcfs.daemon.status import StatusReport
 from hcfs.device import BufferPool
@@ -20,6 +19,7 @@ from hcfs.errors import HcfsError
 from hcfs.filesystem.calls import Caller
 from hcfs.filesystem.places.control import AT_ONCE, COMMAND_MAX, Answer, Command, Control
 from hcfs.filesystem.places.virtual_handles import ControlHandle
+from hcfs.options.mount_options import MountOptions
 from hcfs.store import ROOT_ID
 
 

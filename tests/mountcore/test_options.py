@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hcfs.daemon.options import MountOptions
 from hcfs.errors import UsageError
+from hcfs.options.mount_options import MountOptions
 from hcfs.remote.allowed_origins import AllowedOrigins
 
 
@@ -79,7 +79,7 @@ def test_a_comma_in_the_source() -> None:
         ("high_watermark=0.5,low_watermark=0.6", "low_watermark=0.6"),
         ("memory=1M", "memory"),
         ("memory=lots", "memory=lots"),
-        ("allow_origin", "allow_origin names no origin"),
+        ("allow_origin", "allow_origin can't be set: it names no origin"),
         ("allow_origin=/", "a directory must be named"),
         ("allow_origin=file:///srv/%2e%2e", "a directory must be named"),
         ("allow_origin=srv/models", "allow_origin=srv/models"),

@@ -7,11 +7,11 @@ import os
 
 from mountcore.kernel import Process, Rig, errno_of
 
-from hcfs.daemon.options import MountOptions
 from hcfs.daemon.scrubbing import Scrubbing
 from hcfs.daemon.status import StatusReport
 from hcfs.device import BufferPool
 from hcfs.filesystem.calls import finish
+from hcfs.options.mount_options import MountOptions
 from hcfs.store import ROOT_ID
 
 FIELDS = (

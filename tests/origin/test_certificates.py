@@ -23,7 +23,8 @@ from harness.mounts import Mount
 from mount.actors import errno_of
 from origin.clients import WARNINGS
 
-from hcfs.origin import ObjectStoreClient, OriginError, OriginRefused, redacted
+from hcfs.origin import OriginError, OriginRefused, redacted
+from hcfs.origin.object_store import ObjectStoreClient
 
 KEYS = {
     "AWS_REGION": "us-east-1",

@@ -19,9 +19,9 @@ from harness.users import NOBODY
 from mount.actors import errno_of, load, put, store
 from origin.clients import WARNINGS, content, evict_all, origin_status, sync
 
-from hcfs.origin import Access, DirectoryClient, Listed, NotAtOrigin, OriginChanged, OriginError, OriginRefused
+from hcfs.origin import Access, Listed, NotAtOrigin, OriginChanged, OriginError, OriginRefused, OriginUploader, Outgoing
 from hcfs.origin import beneath as beneath_module
-from hcfs.origin.directory_writer import DirectoryWriter
+from hcfs.origin.directory import DirectoryClient
 
 SECRET = b"a secret outside of the origin"
 
@@ -41,8 +41,16 @@ def outside(tmp_path: Path) -> Path:
     return made
 
 
+def send(uploader: OriginUploader, key: str, data: bytes) -> None:
+    """Write a file of the directory."""
+    pieces = [data] if data else []
+    uploader.put(
+        Outgoing(uploader, namespace=1, key=key, size=len(data), token="test:1", pieces=lambda: iter(pieces)), None
+    )
+
+
 def client(origin: Path) -> DirectoryClient:
-    return DirectoryClient(str(origin), str(origin))
+    return DirectoryClient(str(origin))
 
 
 def listing(origin: Path) -> dict[str, Listed]:
@@ -164,7 +172,7 @@ def test_a_directory_that_is_swapped_all_the_time(origin: Path, outside: Path) -
     thread = threading.Thread(target=swap)
     thread.start()
     seen, wrote = set(), 0
-    writer = DirectoryWriter(str(origin), str(origin))
+    uploader = OriginUploader(str(origin), 1)
     try:
         for number in range(400):
             try:
@@ -174,8 +182,8 @@ def test_a_directory_that_is_swapped_all_the_time(origin: Path, outside: Path) -
             except OriginError:
                 pass
             try:
-                writer.store("d/new", 3, lambda: iter([b"new"]), None, [])
-                writer.remove("d/secret" if number % 2 else "d/new")
+                send(uploader, "d/new", b"new")
+                uploader.delete("d/secret" if number % 2 else "d/new")
                 wrote += 1
             except OriginError:
                 pass
@@ -444,12 +452,12 @@ def test_a_kernel_without_openat2(origin: Path, monkeypatch: pytest.MonkeyPatch)
     (listed,) = listing(origin).values()
     (origin / "d").mkdir()
     monkeypatch.setattr(beneath_module, "_SYS_OPENAT2", 100_000)  # a call that no kernel has
-    writer = DirectoryWriter(str(origin), str(origin))
+    uploader = OriginUploader(str(origin), 1)
     for call in (
         lambda: listing(origin),
         lambda: list(client(origin).fetch(listed, 0, 5)),
-        lambda: writer.store("f", 0, lambda: iter([]), None, []),
-        lambda: writer.remove("model"),
+        lambda: send(uploader, "f", b""),
+        lambda: uploader.delete("model"),
     ):
         with pytest.raises(OriginRefused, match=r"openat2, which is Linux 5\.6"):
             call()

@@ -15,7 +15,8 @@ from harness.origin_server import Answer, Asked, Fault
 from mount.actors import errno_of, load, store
 from origin.clients import content, namespace, origin_status
 
-from hcfs.origin import Listed, ObjectStoreClient, OriginError, Patience, WrongContent, transfer
+from hcfs.origin import Listed, OriginError, Patience, WrongContent, transfer
+from hcfs.origin.object_store import ObjectStoreClient
 from hcfs.origin.transfer import md5_of
 
 

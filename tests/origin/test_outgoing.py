@@ -15,7 +15,7 @@ from mount.actors import eventually, put
 from origin.clients import WARNINGS, content, namespace, sync
 from origin.test_local_only import work_on_kv
 
-from hcfs.origin import OriginUploader, Outgoing, uploader
+from hcfs.origin import OriginUploader, Outgoing, object_store_writer
 
 
 def test_an_uploader_takes_nothing_else() -> None:
@@ -30,7 +30,7 @@ def test_an_uploader_takes_nothing_else() -> None:
     assert list(methods["delete"].parameters) == ["self", "key"]
     first = next(iter(inspect.signature(Outgoing).parameters.values()))
     assert (first.name, first.annotation, first.default) == ("uploader", "OriginUploader", inspect.Parameter.empty)
-    assert inspect.getsource(uploader).count("obstore.put(") == 2
+    assert inspect.getsource(object_store_writer).count("obstore.put(") == 2
 
 
 @pytest.mark.parametrize("front_end", ["data_plane=on", "data_plane=off"])

@@ -262,7 +262,7 @@ def test_an_origin_that_only_a_later_version_reads(
     make_mount: Callable[..., Mount], run_daemon: Callable[..., FaultyDaemon], with_origin: Mount
 ) -> None:
     """It was written by that version into the image."""
-    patch = "import hcfs.cache.options as o; o._origin = lambda value: value"
+    patch = "import hcfs.options.values as o; o.problem_of = lambda url: ''"
     daemon = run_daemon(with_origin.source, patch)
     os.setxattr(daemon.dir / "new", "user.hcfs.origin", b"tape://reel/7")
     daemon.process.send_signal(signal.SIGTERM)

@@ -17,7 +17,7 @@ from harness.mounts import Mount
 from harness.namespaces import own_mounts
 
 from hcfs.cli import run
-from hcfs.daemon.words import REFUSED
+from hcfs.options.mount_words import REFUSED
 
 # "FILESYSTEM-INDEPENDENT MOUNT OPTIONS" of mount(8). A mount of FUSE has nodev and nosuid unless others are asked for.
 TAKEN = {

@@ -7,11 +7,13 @@ import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from hcfs.cache import ABOUT_ORIGIN, OPTIONS
+from hcfs.errors import UsageError
 from hcfs.filesystem.calls import Blocking, Caller, CallError
 from hcfs.filesystem.entries import Entries
 from hcfs.filesystem.versions.version import Fate, Version, Versions
 from hcfs.filesystem.volume import Volume
+from hcfs.options.namespace_options import OPTIONS, row_of
+from hcfs.options.setters import Setter
 from hcfs.store import ROOT_ID, Attributes, Kind
 
 USER = b"user."
@@ -130,25 +132,27 @@ class Xattrs:
 
     def _change_option(self, ino: int, key: bytes, value: bytes | None, caller: Caller) -> None:
         with self._lock:
-            self._require_option(ino, self._version(ino), key, caller)
-        option = key.decode()
+            option, text = key.decode(errors="backslashreplace"), None
+            if value is not None:
+                text = value.decode(errors="surrogateescape")
+            self._require_option(ino, self._version(ino), option, text, caller)
         with self.option_changes.changing(ino, option, b"none" if value is None else value):
-            text = None if value is None else value.decode(errors="surrogateescape")
             self._namespaces.set_option(ino, option, text)
         self.option_changes.changed(ino)
 
-    def _require_option(self, ino: int, version: Version | None, key: bytes, caller: Caller) -> None:
+    def _require_option(self, ino: int, version: Version | None, option: str, text: str | None, caller: Caller) -> None:
         """ENOTSUP where nothing can be set: mv and cp -a try to set whatever the source has, and pass that over in
         silence. EPERM for what isn't an option of a namespace, or isn't the caller's to set."""
         if version is not None or not self._is_namespace(ino):
             raise CallError(errno.ENOTSUP)
-        option = key.decode(errors="backslashreplace")
-        if option not in OPTIONS:
-            raise CallError(errno.EPERM)
-        # What an origin is read and written with are the daemon's own rights.
-        administrator = os.geteuid() if option in ABOUT_ORIGIN else self._store.attributes(ROOT_ID).uid
-        if caller.uid not in (0, administrator):
-            raise CallError(errno.EPERM)
+        try:
+            row = row_of(option)
+        except UsageError as error:
+            raise CallError(errno.EPERM, str(error)) from None
+        administrators = {Setter.OWNER: self._store.attributes(ROOT_ID).uid, Setter.DAEMON: os.geteuid()}
+        for setter in row.setters(text):
+            if caller.uid not in (0, administrators[setter]):
+                raise CallError(errno.EPERM, setter.value)
 
     def _version(self, ino: int) -> Version | None:
         version = self._versions.get(ino)
@@ -203,10 +207,7 @@ class Xattrs:
     def option_value(self, namespace: int, option: str) -> bytes:
         """A namespace's option, as its attribute shows it."""
         value = getattr(self._namespaces.options(namespace), option)
-        if value is None:
-            return b"none"
-        text = ",".join(value) if isinstance(value, tuple) else str(value)
-        return text.encode(errors="surrogateescape")
+        return OPTIONS[option].shown(value).encode(errors="surrogateescape")
 
     def namespace_name(self, namespace: int) -> bytes:
         """Of a namespace's id; empty for 0."""

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hcfs.errors import HcfsError, UsageError
-from hcfs.filesystem.calls import CallError
+from hcfs.filesystem.calls import Caller, CallError
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +25,9 @@ POLL = 0.25
 """Seconds within which a command that waits sees that the mount ends."""
 
 Answer = Mapping[str, Any]
+
+NOBODY = Caller(0, 0xFFFFFFFF, 0xFFFFFFFF)
+"""Who commands from within the daemon: no user has this number."""
 
 
 class Words:
@@ -81,9 +84,12 @@ class Progress:
 class Command:
     """A command under way: its words, and whether it is to end early."""
 
-    def __init__(self, words: Words, mount_ends: threading.Event, stop: threading.Event | None = None) -> None:
-        """stop: set when it is to end early."""
+    def __init__(
+        self, words: Words, mount_ends: threading.Event, stop: threading.Event | None = None, caller: Caller = NOBODY
+    ) -> None:
+        """stop: set when it is to end early. caller: who opened the control file."""
         self.words = words
+        self.caller = caller
         self._stop = stop or threading.Event()
         self._mount_ends = mount_ends
         self.progress: Callable[[], Progress] | None = None
@@ -107,14 +113,16 @@ class Command:
 class Later:
     """A command that runs in a thread of its own, with its answer when it is done."""
 
-    def __init__(self, control: Control, data: bytes) -> None:
+    def __init__(self, control: Control, data: bytes, caller: Caller) -> None:
         self._stop = threading.Event()
         self._answer: bytes | None = None
-        self._thread = threading.Thread(target=self._run, args=(control, data), name="hcfs-command", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(control, data, caller), name="hcfs-command", daemon=True
+        )
         self._thread.start()
 
-    def _run(self, control: Control, data: bytes) -> None:
-        self._answer, _ = control.execute(data, self._stop)
+    def _run(self, control: Control, data: bytes, caller: Caller) -> None:
+        self._answer, _ = control.execute(data, self._stop, caller)
 
     @property
     def answer(self) -> bytes | None:
@@ -150,8 +158,9 @@ class Control:
         self._mount_ends = threading.Event()
         self._later: set[Later] = set()
 
-    def begin(self, data: bytes) -> Later | None:
-        """Run a command in a thread of its own, if it asks for that; None if it doesn't, or can't be read."""
+    def begin(self, data: bytes, caller: Caller = NOBODY) -> Later | None:
+        """Run a command in a thread of its own, if it asks for that; None if it doesn't, or can't be read. caller: who
+        opened the control file."""
         try:
             wanted = _parsed(data).flag("later")
         except HcfsError:
@@ -160,7 +169,7 @@ class Control:
             return None
         with self._lock:
             self._later = {each for each in self._later if each.answer is None}
-            later = Later(self, data)
+            later = Later(self, data, caller)
             self._later.add(later)
             return later
 
@@ -182,11 +191,11 @@ class Control:
             running = list(self._running.items())
         return [{"id": identity, **_told(command)} for identity, command in running]
 
-    def execute(self, data: bytes, stop: threading.Event | None = None) -> tuple[bytes, int]:
+    def execute(self, data: bytes, stop: threading.Event | None = None, caller: Caller = NOBODY) -> tuple[bytes, int]:
         """Run one command; its answer, and 0 or the errno of its failure. Blocks as long as the command does. stop: set
-        when it is to end early."""
+        when it is to end early. caller: who opened the control file."""
         try:
-            return _encoded(self._execute(data, stop)), 0
+            return _encoded(self._execute(data, stop, caller)), 0
         except HcfsError as error:
             name = errno.errorcode.get(error.errno, str(error.errno))
             return _encoded({"error": str(error), "errno": name}), error.errno
@@ -195,7 +204,7 @@ class Control:
             what = f"a bug in hcfs ended the command ({type(error).__name__}): the daemon's log has the details"
             return _encoded({"error": what, "errno": "EIO"}), errno.EIO
 
-    def _execute(self, data: bytes, stop: threading.Event | None) -> Answer:
+    def _execute(self, data: bytes, stop: threading.Event | None, caller: Caller) -> Answer:
         words = _parsed(data)
         words.flag("later")
         name, identity = words.text("command"), words.optional_text("id")
@@ -209,7 +218,7 @@ class Control:
             raise CallError(errno.ESHUTDOWN, "the mount ends, so nothing is begun")
         if not self._room.acquire(blocking=False):
             raise CallError(errno.EBUSY, f"{AT_ONCE} commands are running already; try again when one of them is done")
-        command = Command(words, self._mount_ends, stop)
+        command = Command(words, self._mount_ends, stop, caller)
         try:
             self._begin(identity, command)
             try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 
-from hcfs.filesystem.calls import CallError
-from hcfs.filesystem.places.control import Control, Later
+from hcfs.filesystem.calls import Caller, CallError
+from hcfs.filesystem.places.control import NOBODY, Control, Later
 from hcfs.filesystem.places.virtual_tree import NAME
 
 
@@ -41,9 +41,11 @@ class ControlHandle:
     """A Handle: the control file, opened by an administrator. What is written is a command, what is read its answer.
     Offsets don't count, so that a shell's `exec 3<>` and `cat <&3` do."""
 
-    __slots__ = ("_answer", "_control", "_later")
+    __slots__ = ("_answer", "_caller", "_control", "_later")
 
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: Control, caller: Caller = NOBODY) -> None:
+        """caller: who opened it."""
+        self._caller = caller
         self._control = control
         self._answer = b""
         self._later: Later | None = None
@@ -55,9 +57,9 @@ class ControlHandle:
             raise CallError(errno.EBUSY)
         command = bytes(data)
         self._answer = b""
-        self._later = self._control.begin(command)
+        self._later = self._control.begin(command, self._caller)
         if self._later is None:
-            self._answer, code = self._control.execute(command)
+            self._answer, code = self._control.execute(command, None, self._caller)
             if code:
                 raise CallError(code)
         return len(command)

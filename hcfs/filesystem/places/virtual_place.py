@@ -76,7 +76,7 @@ class VirtualPlace:
             raise CallError(errno.EPERM)
         if flags & os.O_ACCMODE != os.O_RDWR:
             raise CallError(errno.EACCES)
-        return Opened(self._handles.add(ControlHandle(self._control)), keep_cache=False, direct_io=True)
+        return Opened(self._handles.add(ControlHandle(self._control, caller)), keep_cache=False, direct_io=True)
 
     def opendir(self, ino: int, caller: Caller) -> Opened:
         parent = self._tree.lookup(ino, b"..") or ROOT_ID

@@ -9,8 +9,8 @@ import errno
 import uuid
 from collections.abc import Callable, Iterator
 
-from hcfs.cache import ORIGIN
 from hcfs.filesystem.calls import CallError
+from hcfs.options.namespace_options import ORIGIN
 from hcfs.origin import Access, OriginError, OriginUploader, Outgoing, can_be_key
 from hcfs.store import ROOT_ID, Attributes, Pin, SealedPin, Staged, Store
 
