@@ -107,7 +107,8 @@ def test_the_set_up_adds_what_is_missing_in_any_order(tmp_path: Path) -> None:
     assert asked_of_pip(tmp_path) == users | lmcache
     assert asked_of_pip(tmp_path, "--minimal") == set()
     assert asked_of_pip(tmp_path, "--with-tests", "--with-lmcache") == users | lmcache | {"dev"}
-    for words in ([], ["--minimal"], ["--with-lmcache"], ["--with-tests"]):
+    assert asked_of_pip(tmp_path, "--with-docs") == users | lmcache | {"dev", "docs"}
+    for words in ([], ["--minimal"], ["--with-lmcache"], ["--with-tests"], ["--with-docs"]):
         assert asked_of_pip(tmp_path, *words) == set()
     with (tmp_path / "pyproject.toml").open("a") as project:
         project.write("# another one\n")
