@@ -28,6 +28,7 @@ COMMANDS = {
     "eviction-policies": Command(MEASURES, "lab.eviction.main", "hit ratio and cost of policies on traces of serving"),
     "memory": Command(MEASURES, "lab.memory.main", "whether the daemon's memory stays within its budget"),
     "streaming": Command(MEASURES, "lab.origins.streaming", "when the first byte of a slow origin's file is there"),
+    "redraw": Command(MEASURES, "lab.redraw", "the picture of a result of bench or scale, once more"),
     "torture": Command(MOUNTS, "lab.torture.main", "many processes, kills at random, remounts with random options"),
     "exerciser": Command(MOUNTS, "lab.exerciser.main", "random calls on one file, compared with a model"),
     "space": Command(MOUNTS, "lab.space.main", "whether space is told truthfully, comes back, and stays"),
@@ -63,13 +64,12 @@ def listing() -> str:
 def start(name: str, words: Sequence[str]) -> int | None:
     """Import one command and run it; a library that isn't there is named, with the remedy."""
     try:
-        module = importlib.import_module(COMMANDS[name].module)
+        code: int | None = importlib.import_module(COMMANDS[name].module).main(words)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing in ("lab", "hcfs", ""):
             raise
         sys.exit(f"tools/lab {name}: the package {missing} isn't installed: run tools/setup --with-tests")
-    code: int | None = module.main(words)
     return code
 
 

@@ -1,67 +1,57 @@
-"""Ratios as bars, in plain SVG: a text file that a repository can keep and a diff can show."""
+"""Ratios as bars: one panel for each case and judged measure, one bar for each candidate."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape
 
-ROW, LABEL, WIDTH, RIGHT = 20, 400, 420, 220
-COLOURS = ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#a463f2"]
+from matplotlib.axes import Axes
+
+from lab import drawing
+
+BAR, PANEL, HEAD = 0.22, 0.55, 0.6
+"""Inches of height: of a bar, of a panel beside its bars, of the two lines above."""
 
 
-def draw(result: Mapping[str, Any]) -> str:
-    """One bar for each candidate and judged measure: its median ratio, with the interval as a line; 1 is the base."""
-    rows = [
-        (f"{case['case']}: {what}", name, entry["ratio"], case["steady"])
+def draw(result: Mapping[str, Any], path: Path) -> None:
+    """Write the SVG of a result: median ratios, with the interval as a line; the base is 1."""
+    panels = [
+        (case, measure, {name: entry["ratio"] for name, entry in found.items() if "ratio" in entry})
         for case in result["cases"]
-        for what in case["judged"]
-        for name, entry in case["measures"].get(what, {}).items()
-        if "ratio" in entry
+        for measure in case["judged"]
+        if (found := case["measures"].get(measure))
     ]
-    names = list(dict.fromkeys(name for _, name, _, _ in rows))
-    longest = max((ratio["high"] for _, _, ratio, _ in rows), default=1.0)
-    scale = WIDTH / max(1.1, longest)
+    names = list(dict.fromkeys(name for _, _, ratios in panels for name in ratios))
+    colours = {name: drawing.COLOURS[at % len(drawing.COLOURS)] for at, name in enumerate(names)}
+    longest = max((ratio["high"] for _, _, ratios in panels for ratio in ratios.values()), default=1.0)
+    heights = [BAR * len(ratios) + PANEL for _, _, ratios in panels] or [PANEL]
     bases = " and ".join(dict.fromkeys(case["base"] for case in result["cases"]))
-    parts = [
-        _text(8, 20, f"{result['command']}: times {bases}; {result['backing']} backing, {result['date']}", "start", 14),
-        _text(8, 36, result["machine"], "start"),
-    ]
-    top, last = 60, ""
-    for title, name, ratio, steady in rows:
-        if title != last:
-            top += 6
-            parts.append(_text(LABEL - 8, top + 13, title, "end"))
-            last = title
-        length, colour = ratio["median"] * scale, COLOURS[names.index(name) % len(COLOURS)]
-        middle = top + ROW / 2 - 1
-        parts += [
-            f'<rect x="{LABEL}" y="{top}" width="{length:.1f}" height="{ROW - 3}" fill="{colour}"/>',
-            (
-                f'<line x1="{LABEL + ratio["low"] * scale:.1f}" x2="{LABEL + ratio["high"] * scale:.1f}" '
-                f'y1="{middle}" y2="{middle}" stroke="black"/>'
-            ),
-            _text(LABEL + max(length, ratio["high"] * scale) + 4, top + 13, _label(name, ratio, steady), "start"),
-        ]
-        top += ROW
-    one = LABEL + scale
-    parts.append(f'<line x1="{one:.1f}" x2="{one:.1f}" y1="52" y2="{top}" stroke="black" stroke-dasharray="3 3"/>')
-    return "\n".join(
-        [
-            (
-                f'<svg xmlns="http://www.w3.org/2000/svg" width="{LABEL + WIDTH + RIGHT}" height="{top + 12}" '
-                'font-family="sans-serif" font-size="11">'
-            ),
-            '<rect width="100%" height="100%" fill="white"/>',
-            *parts,
-            "</svg>\n",
-        ]
-    )
+    with drawing.figure(8, sum(heights) + HEAD) as figure:
+        head = f"{result['command']}: times {bases}; {result['backing']} backing, {result['date']}"
+        figure.suptitle(f"{head}\n{result['machine']}", x=0.01, ha="left", fontsize=10)
+        grid = figure.subplots(len(heights), 1, squeeze=False, sharex=True, height_ratios=heights)
+        for number, ((case, measure, ratios), axes) in enumerate(zip(panels, grid[:, 0], strict=False)):
+            title = f"{case['case']}: {measure}" + ("" if case["steady"] else "  (not steady)")
+            _panel(axes, number, title, ratios, colours)
+            axes.set_xlim(0, max(1.1, longest) * 1.02)
+        drawing.save(figure, path)
 
 
-def _label(name: str, ratio: Mapping[str, Any], steady: bool) -> str:
-    return f"{name} {ratio['median']:.2f}" + ("" if steady else " (not steady)")
-
-
-def _text(x: float, y: float, words: str, anchor: str, size: int = 11) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">{escape(words)}</text>'
+def _panel(
+    axes: Axes, number: int, title: str, ratios: Mapping[str, Mapping[str, float]], colours: Mapping[str, str]
+) -> None:
+    """The figures stand in a column at the right, where neither a bar nor the line of the base comes."""
+    axes.set_title(title)
+    for at, (name, ratio) in enumerate(ratios.items()):
+        axes.barh(at, ratio["median"], height=0.8, color=colours[name], gid=f"bar-{number}-{at}")
+        axes.plot([ratio["low"], ratio["high"]], [at, at], color="black", linewidth=1)
+    axes.axvline(1, color="black", linewidth=1, linestyle="--")
+    axes.set_yticks(range(len(ratios)), list(ratios))
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(ratios) - 0.5, -0.5)
+    figures = axes.secondary_yaxis("right")
+    shown = [f"{each['median']:.2f}  ({each['low']:.2f} to {each['high']:.2f})" for each in ratios.values()]
+    figures.set_yticks(range(len(ratios)), shown)
+    figures.tick_params(length=0)
+    figures.spines["right"].set_visible(False)

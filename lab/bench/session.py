@@ -16,7 +16,6 @@ from typing import Any
 from lab.bench.backing import Backing, Mounted, hcfs_candidates, size_in_bytes
 from lab.bench.client import Client
 from lab.bench.levers import Lever
-from lab.bench.picture import draw
 from lab.bench.rounds import Case, Limits, compare, progress
 from lab.bench.rounds import text as case_text
 
@@ -85,6 +84,9 @@ class Session:
 
 def run_cases(args: argparse.Namespace, cases: Callable[[Session], list[Case]]) -> dict[str, Any]:
     """Make the backing, measure every case with its share of the budget, and take everything down."""
+    if args.picture:
+        # Here, so that a library that is missing is missed before anything is measured.
+        from lab.bench.picture import draw
     began = time.monotonic()
     limits = Limits(1, 1, args.spread) if args.quick else Limits(args.repeats, args.most, args.spread)
     results = []
@@ -106,7 +108,7 @@ def run_cases(args: argparse.Namespace, cases: Callable[[Session], list[Case]]) 
         "cases": results,
     }
     if args.picture:
-        args.picture.write_text(draw(found))
+        draw(found, args.picture)
     return found
 
 

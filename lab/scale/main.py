@@ -26,7 +26,6 @@ from lab.harness import programs
 from lab.harness.many import OBJECT_BYTES, fill, format_image, names
 from lab.harness.places import Place
 from lab.scale.holds import holds
-from lab.scale.picture import picture
 
 HCFS = [sys.executable, "-m", "hcfs"]
 STARTING_LIMIT = 60.0
@@ -334,9 +333,12 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--idle", type=float, default=5.0, help="seconds of another client alone, to compare with")
     parser.add_argument("--scratch", type=Path, default=None, help="where the sparse image lies")
     parser.add_argument("--json", type=Path, default=None, help="write all figures to this file")
-    parser.add_argument("--svg", type=Path, default=None, help="write the picture to this file")
+    parser.add_argument("--picture", type=Path, default=None, help="write the picture to this SVG file")
     parser.add_argument("--from-json", type=Path, default=None, help="measure nothing, print and draw these figures")
     args = parser.parse_args(words)
+    if args.picture is not None:
+        # Here, so that a library that is missing is missed before hours of measuring.
+        from lab.scale.picture import draw
     if args.from_json is not None:
         rows = read(args.from_json)
     else:
@@ -349,8 +351,8 @@ def main(words: Sequence[str]) -> int:
                 if args.json is not None:
                     write(args.json, rows)
     print(table(rows))
-    if args.svg is not None:
-        args.svg.write_text(picture(rows))
+    if args.picture is not None:
+        draw(rows, args.picture)
     return 0
 
 

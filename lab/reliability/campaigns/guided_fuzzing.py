@@ -7,14 +7,15 @@ import itertools
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 try:
     import atheris
 except ImportError:
-    sys.exit("tools/lab guided-fuzzing needs the package atheris: .venv/bin/pip install atheris")
+    atheris = None
 
-with atheris.instrument_imports(include=["hcfs.store"]):
+with atheris.instrument_imports(include=["hcfs.store"]) if atheris else nullcontext():
     from lab.reliability import fuzzing
 
 from lab.harness.places import Place
@@ -31,6 +32,8 @@ def main(words: Sequence[str]) -> int:
     options.add_argument("--seconds", type=int, default=60)
     options.add_argument("--seed", type=int, default=1)
     given = options.parse_args(words)
+    if atheris is None:
+        sys.exit("tools/lab guided-fuzzing needs the package atheris: .venv/bin/pip install atheris")
     logging.disable(logging.CRITICAL)
     corpus = Place.make("hcfs-fuzz-").path
     for number, sample in enumerate(fuzzing.samples(given.parser)):
@@ -38,7 +41,14 @@ def main(words: Sequence[str]) -> int:
     turn = itertools.count()
     limits = [f"-max_total_time={given.seconds}", "-timeout=20", "-rss_limit_mb=1024", "-max_len=4096"]
     atheris.Setup(
-        [sys.argv[0], *limits, f"-seed={given.seed}", "-print_final_stats=1", f"-artifact_prefix={corpus}/", corpus],
+        [
+            sys.argv[0],
+            *limits,
+            f"-seed={given.seed}",
+            "-print_final_stats=1",
+            f"-artifact_prefix={corpus}/",
+            str(corpus),
+        ],
         lambda data: fuzzing.feed(given.parser, data, deep=next(turn) % DEEP == 0),
     )
     atheris.Fuzz()
