@@ -18,12 +18,12 @@ from typing import Any
 
 import click
 import pytest
-from harness.mounts import Mount
-from harness.weights import safetensors, write_model
 
 from hcfs.cli import run
 from hcfs.daemon.options import MountOptions
 from hcfs.lmcache.config import adapter_spec
+from lab.harness.mounts import Mount
+from lab.harness.weights import safetensors, write_model
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]

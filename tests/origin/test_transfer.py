@@ -8,7 +8,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from harness.origin_server import Asked, Fault, OriginServer
 
 from hcfs import origin
 from hcfs.origin import (
@@ -25,6 +24,7 @@ from hcfs.origin import (
     open_origin,
     transfer,
 )
+from lab.harness.origins.server import Asked, Fault, OriginServer
 
 CONTENT = random.Random(6).randbytes(3_000_001)
 KEY = "transfer/a b%20~é+&#.bin"

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
 
 from hcfs.cli import run
 from hcfs.daemon.words import REFUSED
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
 
 # "FILESYSTEM-INDEPENDENT MOUNT OPTIONS" of mount(8). A mount of FUSE has nodev and nosuid unless others are asked for.
 TAKEN = {
