@@ -150,7 +150,7 @@ class Origins:
         return self._remotes.get(ino)
 
     def new_remote(self, origin: Origin, parent: int, name: bytes, listed: Listed, ino: int | None) -> Remote:
-        """ino: that of the object which is on the device already; None: a number of its own."""
+        """A listed file, known from now on. ino: that of its object on the device; None: a number of its own."""
         number = next(self._numbers) if ino is None else ino
         remote = Remote(origin.namespace, parent, name, listed, number)
         self._remotes[number] = remote

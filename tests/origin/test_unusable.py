@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.faulty import FaultyDaemon
-from harness.mounts import Mount
-from harness.origin_server import Answer, Asked
-from harness.s3 import S3
-from mount.actors import errno_of, load, pattern, put
-from origin.clients import namespace, origin_status
 
 from hcfs.doctor.mounted import mounted, status_of
+from lab.harness.actors import errno_of, load, pattern, put
+from lab.harness.cli import hcfs
+from lab.harness.faulty import FaultyDaemon
+from lab.harness.mounts import Mount
+from lab.harness.origins.clients import namespace, origin_status
+from lab.harness.origins.s3 import S3
+from lab.harness.origins.server import Answer, Asked
 
 UNUSABLE = [r"can't be used", r"can't be listed", r"isn't fetched", r"failed unexpectedly", r"^Traceback"]
 
