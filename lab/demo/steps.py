@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from lab.demo.clients import Adapter, SystemCalls
@@ -44,8 +44,9 @@ def output(*command: str | Path) -> str:
 def kill(pid: int) -> None:
     """SIGKILL, and wait for the end."""
     os.kill(pid, signal.SIGKILL)
-    while Path(f"/proc/{pid}").exists() and ") Z" not in Path(f"/proc/{pid}/stat").read_text():
-        time.sleep(0.01)
+    with suppress(FileNotFoundError, ProcessLookupError):  # when it has gone
+        while ") Z" not in Path(f"/proc/{pid}/stat").read_text():
+            time.sleep(0.01)
 
 
 def flip_byte(image: Path, chunk: Path) -> None:
