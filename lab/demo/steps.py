@@ -10,11 +10,12 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 from lab.demo.clients import Adapter, SystemCalls
 from lab.harness import ended
+from lab.harness.mounts import alive
 from lab.harness.places import Place
 
 HCFS = str(Path(sys.executable).with_name("hcfs"))
@@ -44,9 +45,8 @@ def output(*command: str | Path) -> str:
 def kill(pid: int) -> None:
     """SIGKILL, and wait for the end."""
     os.kill(pid, signal.SIGKILL)
-    with suppress(FileNotFoundError, ProcessLookupError):  # when it has gone
-        while ") Z" not in Path(f"/proc/{pid}/stat").read_text():
-            time.sleep(0.01)
+    while alive(pid):
+        time.sleep(0.01)
 
 
 def flip_byte(image: Path, chunk: Path) -> None:
