@@ -15,6 +15,7 @@ from pathlib import Path
 
 from lab.demo.clients import Adapter, SystemCalls
 from lab.harness import ended
+from lab.harness.mounts import alive
 from lab.harness.places import Place
 
 HCFS = str(Path(sys.executable).with_name("hcfs"))
@@ -44,7 +45,7 @@ def output(*command: str | Path) -> str:
 def kill(pid: int) -> None:
     """SIGKILL, and wait for the end."""
     os.kill(pid, signal.SIGKILL)
-    while Path(f"/proc/{pid}").exists() and ") Z" not in Path(f"/proc/{pid}/stat").read_text():
+    while alive(pid):
         time.sleep(0.01)
 
 

@@ -75,7 +75,7 @@ class Mount:
         pid = self.pid
         os.kill(pid, number)
         deadline = time.monotonic() + 30
-        while _alive(pid):
+        while alive(pid):
             assert time.monotonic() < deadline, f"daemon {pid} outlived signal {number} by 30 s"
             time.sleep(0.01)
 
@@ -122,7 +122,7 @@ def _leads_to_fuse(descriptor: str) -> bool:
         return False
 
 
-def _alive(pid: int) -> bool:
+def alive(pid: int) -> bool:
     """Whether any thread of the process still runs: the last one closes /dev/fuse."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")

@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 from lab.harness import programs
+from lab.harness.mounts import alive
 from lab.torture.journal import Tree, read_history
 from lab.torture.store import NAMESPACE, TREES, StoreUnderTest
 from lab.torture.verify import Finding, check_health, closed, compare, look_at, settled, status_of
@@ -288,7 +289,7 @@ class Round:
     def wait_for(self, daemon: int) -> None:
         """A daemon whose mount was detached ends with the last user."""
         deadline = time.monotonic() + 60
-        while os.path.exists(f"/proc/{daemon}") and ") Z" not in Path(f"/proc/{daemon}/stat").read_text():
+        while alive(daemon):
             if time.monotonic() > deadline:
                 raise Finding(f"the daemon {daemon} is still there, 60 s after its lazily unmounted mount's last user")
             time.sleep(0.02)
