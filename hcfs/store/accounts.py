@@ -9,7 +9,7 @@ UNLIMITED = 1 << 62
 
 
 class Account(Protocol):
-    """The owner of staged objects. All but `make_room` are called under the store's lock, and may not wait."""
+    """The owner of staged objects. All but `make_room` are called with the store's lock held, and may not wait."""
 
     def allowance(self) -> int:
         """Blocks that may still be taken, UNLIMITED without a quota; below 0 when a quota was lowered."""

@@ -88,6 +88,7 @@ class Allocation:
                     " are free and nothing can be evicted"
                 )
 
+    @lock_held
     def _take(self, staged: Staged, count: int, wanted: int, near: int | None) -> list[tuple[int, int]] | None:
         """Allocate, and charge the object's account, which has room for `count`. Lock held."""
         if wanted > count and staged.account.allowance() < AHEAD_SHARE * wanted:

@@ -85,7 +85,7 @@ class PageDraft:
 
 
 def draft(index: MetadataIndex, first_slot: int) -> PageDraft:
-    """Take the rows from `first_slot` on, as many as fit a page. Memory only; the caller holds the store's lock."""
+    """Take the rows from `first_slot` on, as many as fit a page. Memory only. Lock held."""
     table, tree = index.table, index.tree
     names, extents, extras = bytearray(), bytearray(), bytearray()
     lengths: tuple[array[int], ...] = tuple(array("I") for _ in range(4))

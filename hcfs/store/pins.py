@@ -36,7 +36,7 @@ class Pin:
         self._give_up(self)
 
     def mark_released(self) -> bool:
-        """Whether this call was the first; the caller holds the store's lock."""
+        """Whether this call was the first. Lock held."""
         first, self._released = not self._released, True
         return first
 

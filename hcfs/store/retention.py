@@ -130,6 +130,7 @@ class Retention:
         return sum(count for runs in parked.values() for _, count in runs) * BLOCK
 
     @property
+    @lock_held
     def settling_blocks(self) -> int:
         """Blocks given up that only a commit, one under way perhaps, keeps from being free. Lock held."""
         return self._space.shares[Share.PENDING] - self._space.withheld - self.parked_bytes() // BLOCK

@@ -15,6 +15,7 @@ from threading import Condition, RLock
 from typing import NoReturn, Protocol
 
 from hcfs.device import DeviceError
+from hcfs.errors import HcfsError
 from hcfs.store.accounts import UNACCOUNTED, Account
 from hcfs.store.attributes import Attributes, Extra
 from hcfs.store.errors import StagedFailed
@@ -110,7 +111,7 @@ class Staged(StagedAttributes):
         self.modified = False
         """Whether anything was written or the size was set"""
         self.failed = 0
-        """Errno of the first failure; a failed object can't be published"""
+        """Errno of the first failure before the end; a failed object can't be published"""
         self._flow = RLock()
         self._direct: list[tuple[int, int]] = []
         """Blocks [first, end) that a long write is bringing to the device past the cache"""
@@ -518,6 +519,16 @@ class Staged(StagedAttributes):
             self._ledger.counters.abandoned += 1
             self._release_when_idle()
 
+    def fail(self, code: int) -> bool:
+        """Give everything up because of an error with this errno; of several the first counts. Whether it hadn't ended
+        before."""
+        with self.lock:
+            if self._ended:
+                return False
+            self.failed = self.failed or code
+            self.abandon()
+            return True
+
     @lock_held
     def end_published(self) -> None:
         """The store has taken the extents over. Lock held."""
@@ -548,8 +559,8 @@ class Staged(StagedAttributes):
         try:
             yield
         except BaseException as error:
-            if writing and not self.failed:
-                self.failed = getattr(error, "errno", None) or EIO
+            if writing and not self.failed and not self._ended:
+                self.failed = error.errno if isinstance(error, HcfsError) else EIO
             if isinstance(error, DeviceError):
                 self._ledger.counters.device_errors += 1
             raise

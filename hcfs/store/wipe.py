@@ -99,7 +99,7 @@ class Wipe:
         return left
 
     def _left(self, writing: set[Staged], stopped: bool) -> Wiped:
-        """The store's lock is held."""
+        """What is left to do. Lock held."""
         unfinished = [
             each
             for each in writing

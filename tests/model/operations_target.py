@@ -32,7 +32,7 @@ from hcfs.device import MemoryDevice
 from hcfs.filesystem.versions.housekeeping import UNOPENED_LIFE
 from hcfs.filesystem.versions.version import Fate
 from hcfs.frontends.operations import Operations
-from hcfs.store import ROOT_ID, durability
+from hcfs.store import ROOT_ID, checkpoints
 from hcfs.store.check import check
 
 SIZE = 8 << 20
@@ -54,7 +54,7 @@ class OperationsTarget:
         self.complaints: list[str] = []
         """what hcfs logged of its own bugs"""
         self._stack.enter_context(listening(self.complaints))
-        self._stack.enter_context(mock.patch.object(durability, "PAUSE", 0))
+        self._stack.enter_context(mock.patch.object(checkpoints, "PAUSE", 0))
         self.processes = [self._process() for _ in range(WRITERS)]
         self.clients = [self._process() for _ in range(CLIENTS)]
         self.recorder: Recorder | None = None

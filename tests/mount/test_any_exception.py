@@ -26,7 +26,7 @@ ORIGIN = {
     "bringing in line": "hcfs.remote.listing.relisting:Relisting.run",
     "the fetch's end": "hcfs.remote.fetching.ingest:Ingests._note_end",
     "staging": "hcfs.store.staged:Staged.write",
-    "publishing": "hcfs.store.store:Store.publish",
+    "publishing": "hcfs.store.publishing:Publishing.publish",
     "whoever waits": "hcfs.remote.fetching.ingest:Ingest.wait",
     "the writer's upload": "hcfs.origin.directory_writer:DirectoryWriter.store",
     "the uploader": "hcfs.origin.uploader:OriginUploader.put",
@@ -34,7 +34,7 @@ ORIGIN = {
 }
 KINDS = ["", "KeyboardInterrupt", "RuntimeError"]
 BACKGROUND = [
-    "hcfs.store.store:Store.flush_touches",
+    "hcfs.store.durability:Durability.flush_touches",
     "hcfs.filesystem.filesystem:Filesystem.reap",
     "hcfs.cache.cache:Cache.over_high_watermark",
     "hcfs.store.discard:Discards.run",

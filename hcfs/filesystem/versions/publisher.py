@@ -147,7 +147,7 @@ class Publisher:
 
     def abandon(self, version: Version) -> None:
         """Its writer was killed or failed: gone at once, space and all; open handles fail from now on."""
-        if not version.failed:
+        if not version.staged.ended:
             self._counts.abandoned += 1
         self._versions.unname(version)
         version.fate = Fate.ABANDONED
@@ -162,10 +162,8 @@ class Publisher:
 
     def fail(self, version: Version, code: int) -> None:
         """A write or seal failed: never published; its space is free at once, its name answers the errno."""
-        if not version.failed:
+        if version.staged.fail(code):
             self._counts.abandoned += 1
-            version.failed = code
-            version.staged.abandon()
 
     def drop_unmodified(self, version: Version) -> None:
         """Closed as it was opened: the committed object stays, with the attributes that were set meanwhile."""

@@ -45,7 +45,6 @@ class Version:
         "closed_at",
         "closing",
         "created_at",
-        "failed",
         "fate",
         "flushed_changes",
         "handles",
@@ -99,8 +98,6 @@ class Version:
         """Its last writer has closed, and it is sealed and published in the background."""
         self.closed_at: float | None = None
         """When its last writer closed."""
-        self.failed = 0
-        """The errno that made it unpublishable."""
         self.xattr_changes: dict[bytes, bytes | None] = {}
         """What became of an unmodified version's extended attributes: its base gets them when it is dropped."""
         self.uploaded: UploadedVersion | None = None
@@ -142,6 +139,11 @@ class Version:
     def is_open_to_calls(self) -> bool:
         """Whether its inode number means this version: once it is published it means the committed object."""
         return self.fate is not Fate.PUBLISHED
+
+    @property
+    def failed(self) -> int:
+        """The errno that made it unpublishable, 0 for none."""
+        return self.staged.failed
 
     @property
     def modified(self) -> bool:
