@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import harness.checked_locks  # noqa: F401  # hcfs.store reads what it sets
 import pytest
 from harness.cli import hcfs
 from harness.images import LoopDevice, create_image

@@ -12,18 +12,21 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from unittest.mock import patch
 
 from harness.many import OBJECT_BYTES, names, open_store
 
 from hcfs.cache import Cache
 from hcfs.store import ROOT_ID, Store
 
+_RLock = threading.RLock
+
 
 class NotingLock:
     """A re-entrant lock that remembers its longest hold."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = _RLock()
         self._depth = 0
         self._since = 0.0
         self.longest_s = 0.0
@@ -55,12 +58,13 @@ class NotingLock:
 def holds(image: Path, count: int) -> dict[str, float]:
     """Milliseconds of processor time for which the store's lock was held at most, by what was done; and what a full
     garbage collection took, which stops everybody."""
-    store = open_store(image)
+    with patch("threading.RLock", NotingLock):
+        store = open_store(image)
+    lock = store.atomically()
+    assert isinstance(lock, NotingLock)
     cache = Cache(store, entry_timeout_s=1.0, on_evicted=lambda _: None)
     gc.collect()
     gc.freeze()
-    lock = NotingLock()
-    store.lock = lock  # type: ignore[assignment]
     namespace = store.lookup(ROOT_ID, b"kv")
     assert namespace is not None
     found: dict[str, float] = {}

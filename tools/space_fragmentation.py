@@ -77,14 +77,14 @@ class Run:
         self.store.commit()
         if self.cache.over_high_watermark():
             self.cache.evict_to_watermark()
-        if self.store.checkpoint_due:
+        if self.store.durability.checkpoint_due:
             self.store.checkpoint()
 
     def extents(self) -> dict[str, tuple[int, float, int]]:
         """Objects, extents an object, and most extents of one, by kind."""
         counts: defaultdict[str, list[int]] = defaultdict(list)
         for name, oid in self.store.list_directory(self.kv):
-            counts[name.split()[0].decode()].append(len(self.store.extents_of(oid)))
+            counts[name.split()[0].decode()].append(len(self.store.content.extents_of(oid)))
         return {kind: (len(own), sum(own) / len(own), max(own)) for kind, own in sorted(counts.items())}
 
 

@@ -75,11 +75,10 @@ class Cache:
         self._quota_eviction = QuotaEviction(
             store, self.quotas, self._victims, self._eviction.turn, on_evicted, self._eviction.patiently
         )
-        for oid, _ in store.with_xattr(SYNC):
+        for oid, _ in store.metadata.with_xattr(SYNC):
             self._index.keep(oid)
         rebuild(store, self._index)
-        store.observer = self._index
-        store.make_room = self._eviction.make_room
+        store.attach(self._index, self._eviction.make_room)
 
     def looked_up(self, oid: int) -> bool:
         """A file was found by name: it becomes the most recently used and is protected from eviction for a while.

@@ -118,7 +118,7 @@ class Eviction:
         """When more than the high watermark is occupied, evict down to the low one, in batches; bytes freed."""
         if not self._watermarks.over_high():
             return 0
-        if self._store.commit_pending():
+        if self._store.durability.commit_pending():
             # What deletions freed may only wait for its record to be durable.
             self._store.commit()
             if not self._watermarks.over_high():

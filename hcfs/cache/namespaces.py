@@ -106,7 +106,7 @@ class Namespaces:
 
     def usage(self, namespace: int) -> NamespaceUsage:
         """What the namespace holds, all of one moment; zeros for one that is empty or gone."""
-        with self._store.lock:
+        with self._store.atomically():
             with self._lock:
                 usage = self._usage.of(namespace)
             return replace(usage, staged_bytes=self._quotas.staged(namespace) * BLOCK)

@@ -54,7 +54,7 @@ class QuotaEviction:
         """
 
         def shortage() -> Shortage | None:
-            with self._store.lock:
+            with self._store.atomically():
                 return self._quotas.shortage(owner, blocks, moved=moved)
 
         def attempt() -> bool:
@@ -65,7 +65,7 @@ class QuotaEviction:
             short = shortage()
             return short is None or self._victims.only_protected(short.owner)
 
-        with self._store.lock:
+        with self._store.atomically():
             possible = self._quotas.fits_alone(owner, blocks, moved=moved)
         if not possible:
             return False
@@ -92,7 +92,7 @@ class QuotaEviction:
         return total * BLOCK
 
     def _excess(self, namespace: int) -> Shortage | None:
-        with self._store.lock:
+        with self._store.atomically():
             return self._quotas.excess(namespace)
 
     def _pass(self, find: Callable[[], Shortage | None], limit: int = EVERYTHING) -> Freed | None:

@@ -11,4 +11,4 @@ def rebuild(store: Store, index: Index) -> None:
 
     Nobody else uses the store yet.
     """
-    index.load(store.files_by_access())
+    index.load(store.census.files_by_access())

@@ -97,7 +97,7 @@ class Victims:
             return done or freed.objects >= limit or time.monotonic() > last + FRUITLESS_S
 
         if groups is None and owner is None and self._store.usage().quarantined_objects:
-            for bad in self._store.quarantined():
+            for bad in self._store.removals.quarantined():
                 if enough():
                     return
                 if self._purge(bad, freed):
@@ -127,7 +127,9 @@ class Victims:
         groups = None if owner is None else [owner.namespace & SLOT_MASK]
         accepts = None if owner is None else self._has_salt(owner)
         for piece in self._in_pieces(groups, accepts):
-            if any(protected and not self._store.pinned(oid) and self._blocks(oid) for oid, _, protected in piece):
+            if any(
+                protected and not self._store.retention.pinned(oid) and self._blocks(oid) for oid, _, protected in piece
+            ):
                 return True
         return False
 
@@ -175,7 +177,7 @@ class Victims:
         for piece in self._in_pieces([namespace & SLOT_MASK]):
             for oid, blocks, protected in piece:
                 size = blocks * BLOCK
-                if self._store.pinned(oid):
+                if self._store.retention.pinned(oid):
                     kept.pinned_objects += 1
                     kept.pinned_bytes += size
                 elif protected:
@@ -208,7 +210,7 @@ class Victims:
 
     def _purge(self, bad: Quarantined, freed: Freed) -> bool:
         try:
-            self._store.purge(bad.id)
+            self._store.removals.purge(bad.id)
         except ReadOnlyStore:
             raise
         except HcfsError as error:

@@ -108,7 +108,7 @@ class Administration:
         removal.remove_namespace(namespace, name.encode(errors="surrogateescape"))
         store.commit()
         if wipe:
-            store.rewrite_metadata()
+            store.durability.rewrite_metadata()
         return {**answer, "removed": True}
 
     def _forget_unsynced(self, namespace: int) -> None:

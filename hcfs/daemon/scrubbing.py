@@ -132,7 +132,7 @@ class Scrubbing:
     def status(self) -> dict[str, Any]:
         """Of the pass that runs, else of the last one."""
         with self._lock:
-            now, slots = self._before, self._store.slots
+            now, slots = self._before, self._store.census.slots
             running = self._scrub
             if running is not None:
                 now = now.after(running.statistics)
@@ -165,7 +165,7 @@ class Scrubbing:
                 start=self._before.position,
                 sleep=self._sleep,
             )
-        log.info("a scrub goes on at slot %d of %d", self._before.position, self._store.slots)
+        log.info("a scrub goes on at slot %d of %d", self._before.position, self._store.census.slots)
         try:
             self._go_on(scrub)
         finally:

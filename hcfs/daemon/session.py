@@ -68,7 +68,7 @@ class Session:
         Cancelled, it leaves calls without answers: send a signal instead.
         """
         token = trio.lowlevel.current_trio_token()
-        self._store.on_pending = lambda: token.run_sync_soon(self._signal_pending, idempotent=True)
+        self._store.when_pending(lambda: token.run_sync_soon(self._signal_pending, idempotent=True))
         failure: HcfsError | None = None
         self._scrubbing.on_start = lambda: token.run_sync_soon(self._signal_scrub, idempotent=True)
         try:
@@ -87,7 +87,8 @@ class Session:
                 nursery.cancel_scope.cancel()
             self._fs.parts.housekeeping.publish_closed()
         finally:
-            self._store.on_pending = self._scrubbing.on_start = None
+            self._store.when_pending(None)
+            self._scrubbing.on_start = None
         if failure is not None:
             raise failure
 
@@ -157,9 +158,9 @@ class Session:
             await trio.to_thread.run_sync(self._cache.evict_to_watermark)
         if self._cache.over_quota():
             await trio.to_thread.run_sync(self._cache.evict_to_quotas)
-        if self._store.checkpoint_due:
+        if self._store.durability.checkpoint_due:
             await trio.to_thread.run_sync(self._store.checkpoint)
 
     async def _keep_accesses(self) -> None:
         await trio.sleep(TOUCHES)
-        self._store.flush_touches()
+        self._store.durability.flush_touches()

@@ -114,7 +114,7 @@ class StatusReport:
             "fragmented_objects": usage.fragmented_objects,
             "free_runs": usage.free_runs,
             "largest_free_bytes": usage.largest_free,
-            "metadata_bytes": store.index.checkpoint_bytes,
+            "metadata_bytes": store.metadata_room.used_bytes,
             "metadata_limit_bytes": superblock.metadata_limit,
             "open_handles": len(self._fs.handles),
             "memory": asdict(self._pool.statistics())
@@ -213,7 +213,7 @@ class StatusReport:
     def _quarantine_files(self) -> list[Member]:
         return [
             Member(b"%d.json" % each.id, each.id, partial(_quarantined, each))
-            for each in self._volume.store.quarantined()
+            for each in self._volume.store.removals.quarantined()
         ]
 
 

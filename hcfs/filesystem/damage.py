@@ -74,7 +74,7 @@ class Damage:
         """Check every byte of an object. Blocks. ENOENT instead of a bad one, whose pin is released: for clients that
         take only that for a miss, and mmap users, who would get SIGBUS."""
         try:
-            self.watch(lambda: self._store.verify(pin))
+            self.watch(lambda: self._store.content.verify(pin))
         except DamagedGranule as error:
             pin.release()
             raise CallError(errno.ENOENT) from error

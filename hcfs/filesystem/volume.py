@@ -81,5 +81,5 @@ class Volume:
         try:
             return self.cache.with_room(lambda: finish(make()))
         except MetadataFull as error:
-            self.store.note_full(error)
+            self.store.metadata_room.note_full(error)
             raise

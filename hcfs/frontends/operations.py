@@ -209,7 +209,7 @@ class Operations(pyfuse3.Operations):
     async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
         await self._make(lambda: self._fs.setxattr(inode, name, value, _caller(ctx)))
         store = self._fs.volume.store
-        if store.backlog_bytes > store.backlog_limit:
+        if store.durability.backlog_full:
             await trio.to_thread.run_sync(store.commit, limiter=self._control)
 
     @handler

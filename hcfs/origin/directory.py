@@ -250,4 +250,6 @@ def _refused(key: str, reason: str) -> Listed:
 def _reason(error: OSError) -> str:
     if error.errno == errno.EXDEV:
         return "it leads out of the directory that is the origin"
+    if error.errno == errno.ELOOP:
+        return "a symlink is on its way; nothing is written or removed through one"
     return error.strerror or "it can't be opened"

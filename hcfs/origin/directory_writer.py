@@ -23,7 +23,8 @@ NEW_DIRECTORY = 0o755
 
 class DirectoryWriter:
     """OriginWriter of a directory. Each name is given and taken in a directory that is open, so that none of them
-    is written to, made or removed outside the origin."""
+    is written to, made or removed outside the origin. No symlink is followed on the way: who owns a directory there may
+    put one in its place at any time, and it would lead to directories in which only the daemon may write."""
 
     conditional = False
 
@@ -52,7 +53,7 @@ class DirectoryWriter:
         """Remove a name; nothing where there is none."""
         with suppress(NotAtOrigin), told(key, self._url), closing(open_root(self._directory)) as root:
             head, _, name = key.rpartition("/")
-            with closing(open_beneath(root, head or ".", os.O_RDONLY | os.O_DIRECTORY)) as parent:
+            with closing(open_beneath(root, head or ".", os.O_RDONLY | os.O_DIRECTORY, links=False)) as parent:
                 os.unlink(name, dir_fd=parent)
                 os.fsync(parent)
 
@@ -86,13 +87,13 @@ class DirectoryWriter:
         parts = path.split("/") if path else []
         for depth in range(len(parts)):
             try:
-                os.close(open_beneath(root, "/".join(parts[: depth + 1]), os.O_PATH | os.O_DIRECTORY))
+                os.close(open_beneath(root, "/".join(parts[: depth + 1]), os.O_PATH | os.O_DIRECTORY, links=False))
             except FileNotFoundError:
                 access = directories[depth] if depth < len(directories) else _new(NEW_DIRECTORY)
                 above = "/".join(parts[:depth]) or "."
-                with closing(open_beneath(root, above, os.O_RDONLY | os.O_DIRECTORY)) as parent:
+                with closing(open_beneath(root, above, os.O_RDONLY | os.O_DIRECTORY, links=False)) as parent:
                     _make(parent, parts[depth], access)
-        return open_beneath(root, path or ".", os.O_RDONLY | os.O_DIRECTORY)
+        return open_beneath(root, path or ".", os.O_RDONLY | os.O_DIRECTORY, links=False)
 
 
 def _make(parent: int, name: str, access: Access) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -52,8 +53,7 @@ class ObjectStoreWriter:
     def __init__(self, url: str) -> None:
         """As OriginConnection's. Nothing is asked yet."""
         self._connection = OriginConnection(url, silence_s=SILENCE_S, request_s=REQUEST_S)
-        self._bodies = threading.Condition()
-        self._held = 0
+        self._bodies = _Bodies()
 
     @staticmethod
     def can_be_key(path: str, url: str) -> bool:
@@ -119,10 +119,10 @@ class ObjectStoreWriter:
     def _send(self, outgoing: Outgoing, base: str | None) -> Uploaded:
         """OriginChanged when the origin doesn't have `base`."""
         if outgoing.size <= SINGLE_MAX:
-            with _Held(self, outgoing.size):
+            with self._bodies.holding(outgoing.size):
                 return self._single(outgoing, base)
         part = max(PART, -(-outgoing.size // PARTS_MAX))
-        with _Held(self, 3 * part):
+        with self._bodies.holding(3 * part):
             return self._in_parts(outgoing, base, part)
 
     def _single(self, outgoing: Outgoing, base: str | None) -> Uploaded:
@@ -218,20 +218,23 @@ class ObjectStoreWriter:
         return {_TOKEN: outgoing.token}
 
 
-class _Held:
-    """So many bytes of bodies in memory; waits until they may be."""
+class _Bodies:
+    """How many bytes of bodies are in memory."""
 
-    def __init__(self, writer: ObjectStoreWriter, nbytes: int) -> None:
-        self._writer = writer
-        self._nbytes = min(nbytes, BODIES_MAX)
+    def __init__(self) -> None:
+        self._fewer = threading.Condition()
+        self._bytes = 0
 
-    def __enter__(self) -> None:
-        writer = self._writer
-        with writer._bodies:
-            writer._bodies.wait_for(lambda: writer._held + self._nbytes <= BODIES_MAX)
-            writer._held += self._nbytes
-
-    def __exit__(self, *_: object) -> None:
-        with self._writer._bodies:
-            self._writer._held -= self._nbytes
-            self._writer._bodies.notify_all()
+    @contextmanager
+    def holding(self, nbytes: int) -> Iterator[None]:
+        """So many bytes more; waits until they may be."""
+        nbytes = min(nbytes, BODIES_MAX)
+        with self._fewer:
+            self._fewer.wait_for(lambda: self._bytes + nbytes <= BODIES_MAX)
+            self._bytes += nbytes
+        try:
+            yield
+        finally:
+            with self._fewer:
+                self._bytes -= nbytes
+                self._fewer.notify_all()

@@ -19,9 +19,9 @@ class RemoteDamage:
     def keeps(self, oid: int, generation: int, reason: str) -> bool:
         """A file that its origin doesn't have keeps its name, and what of it verifies can be read: nobody else has it.
         Its upload is given up."""
-        with self._lock, self._store.lock:
+        with self._lock, self._store.atomically():
             try:
-                unsynced = self._store.get_xattr(oid, SYNC) is not None and not self._store.is_quarantined(oid)
+                unsynced = self._store.get_xattr(oid, SYNC) is not None and not self._store.removals.is_quarantined(oid)
                 current = unsynced and self._store.attributes(oid).generation == generation
             except HcfsError:
                 return False

@@ -82,7 +82,7 @@ class RemoteFiles:
         if name in (b".", b".."):
             return local()
         check_name(name)
-        with self._store.lock:  # else it may be evicted between the two
+        with self._store.atomically():  # else it may be evicted between the two
             oid = self._store.lookup(parent, name)
             kind = None if oid is None else self._store.attributes(oid).kind
         refused = bool(origin.refused(parent, name))
@@ -113,7 +113,7 @@ class RemoteFiles:
         with self._lock:
             if self._names.visible(parent, name, CallerIdentity(caller)) is not None:
                 return True
-            with self._store.lock:
+            with self._store.atomically():
                 oid = self._store.lookup(parent, name)
                 return oid is not None and self.is_here(oid)
 
@@ -142,12 +142,12 @@ class RemoteFiles:
 
     def find_cached(self, remote: Remote) -> int | None:
         """The same of this moment: it may be evicted as soon as this returns."""
-        with self._lock, self._store.lock:
+        with self._lock, self._store.atomically():
             return self.cached_oid(remote)
 
     def attributes(self, remote: Remote) -> Attributes:
         """Of what is on the device, else as it is listed."""
-        with self._lock, self._store.lock:
+        with self._lock, self._store.atomically():
             oid = self.cached_oid(remote)
             if oid is not None:
                 return self._store.attributes(oid)._replace(id=remote.ino)
@@ -189,7 +189,7 @@ class RemoteFiles:
         if remote is None:
             return self._opening.open(ino, flags, caller)
         self._volume.counts.opens += 1
-        with self._lock, self._store.lock:
+        with self._lock, self._store.atomically():
             found = self.pin_or_begin(origin, remote)
         if isinstance(found, Pin):
             self._volume.cache.used(found.oid)
@@ -234,7 +234,7 @@ class RemoteFiles:
         """Whether a committed object of a namespace with an origin is a file that the origin doesn't have: dirty, or
         never to go there."""
         try:
-            with self._store.lock:
+            with self._store.atomically():
                 return self._store.attributes(oid).kind is Kind.FILE and self._store.get_xattr(oid, ETAG) is None
         except HcfsError:
             return False
@@ -242,7 +242,7 @@ class RemoteFiles:
     def _open_when_fetched(self, origin: Origin, remote: Remote, flags: int) -> Opened:
         """Blocks."""
         for _ in range(OPEN_TRIES):
-            with self._lock, self._store.lock:
+            with self._lock, self._store.atomically():
                 found = self.pin_or_begin(origin, remote)
             if isinstance(found, Ingest):
                 try:
@@ -265,7 +265,7 @@ class RemoteFiles:
     def fetched(self, origin: Origin, remote: Remote) -> Pin:
         """What the origin has, once it is on the device. Blocks. EIO, or ESTALE where it has other content by now."""
         for _ in range(OPEN_TRIES):
-            with self._lock, self._store.lock:
+            with self._lock, self._store.atomically():
                 found = self.pin_or_begin(origin, remote)
             if not isinstance(found, Ingest):
                 return found

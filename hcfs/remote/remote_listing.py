@@ -41,7 +41,7 @@ class RemoteLister:
         origin = self._origins.of_inode(directory)
         if origin is None:
             return self._listing.led_to(directory, batch)
-        with self._volume.lock, self._volume.store.lock:
+        with self._volume.lock, self._volume.store.atomically():
             found: list[Entry | None] = []
             for name, ino in batch:
                 if origin.refused(directory, name):

@@ -4,13 +4,13 @@ policy."""
 from __future__ import annotations
 
 from hcfs.store.attributes import NAME_MAX, ROOT_ID, Attributes, Kind
-from hcfs.store.core import Observer
 from hcfs.store.extents import Extent
+from hcfs.store.ledger import Observer
 from hcfs.store.mkfs import format_device, plan
 from hcfs.store.names import Listing
 from hcfs.store.pins import Pin, SealedPin
-from hcfs.store.quarantine import Quarantined
 from hcfs.store.recovery import UnrecoveredStore
+from hcfs.store.removals import Quarantined
 from hcfs.store.space import Usage
 from hcfs.store.staged import Staged
 from hcfs.store.store import Store

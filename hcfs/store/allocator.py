@@ -17,18 +17,18 @@ class Allocator:
     Best fit, the lowest of equals: the smallest run that holds the whole request, so that long runs stay long for large
     objects; where no run is long enough, the longest ones first, so that an object gets few extents."""
 
-    def __init__(self, start: int, blocks: int) -> None:
+    def __init__(self, start: int, blocks: int, free: list[tuple[int, int]] | None = None) -> None:
+        """free: the free (block, count) runs, sorted by block; None for all."""
+        runs = free if free is not None else [(start, blocks)] if blocks else []
         self.start = start
         self.blocks = blocks
-        self.free_blocks = blocks
-        self._by_block: SortedDict[int, int] = SortedDict({start: blocks} if blocks else {})
-        self._by_length: SortedList[tuple[int, int]] = SortedList([(blocks, start)] if blocks else [])
+        self.free_blocks = sum(count for _, count in runs)
+        self._by_block: SortedDict[int, int] = SortedDict(runs)
+        self._by_length: SortedList[tuple[int, int]] = SortedList((count, block) for block, count in runs)
 
     @classmethod
     def without(cls, start: int, blocks: int, used: Iterable[tuple[int, int]]) -> Allocator:
         """An allocator in which the (block, count) runs, sorted by block, are taken. Raises Overlap."""
-        allocator = cls(start, 0)
-        allocator.blocks = blocks
         runs = []
         at = start
         for block, count in used:
@@ -39,10 +39,7 @@ class Allocator:
             at = block + count
         if at < start + blocks:
             runs.append((at, start + blocks - at))
-        allocator._by_block = SortedDict(runs)
-        allocator._by_length = SortedList((count, block) for block, count in runs)
-        allocator.free_blocks = sum(count for _, count in runs)
-        return allocator
+        return cls(start, blocks, runs)
 
     @property
     def runs(self) -> int:

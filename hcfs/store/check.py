@@ -15,8 +15,8 @@ from hcfs.store.replay import EXHAUSTED, Replayed, current
 from hcfs.store.space import Share
 from hcfs.store.store import Store
 from hcfs.store.superblock import BLOCK, Superblock, read_pair
-from hcfs.store.tidy import build_space, tidy
 from hcfs.store.tree import ROOT_SLOT
+from hcfs.store.validation import build_space, validate
 
 Progress = Callable[[int, int], None]
 """(bytes checked, bytes to check)"""
@@ -88,7 +88,7 @@ def check(device: BlockDevice, *, data: bool = False, progress: Progress | None 
         if state.exhausted:
             report.add("region", f"region {state.region}", EXHAUSTED)
         state.problems.clear()
-        doomed = tidy(superblock, state)
+        doomed = validate(superblock, state)
     except CorruptMetadata as error:
         report.add("region", "metadata", str(error))
         return report
@@ -147,7 +147,7 @@ def _check_space(superblock: Superblock, state: Replayed, report: Report) -> Non
 
 
 def _shown(store: Store, oid: int) -> str:
-    return "/" + store.shown_path_of(oid).decode(errors="backslashreplace")
+    return "/" + store.names.shown_path_of(oid).decode(errors="backslashreplace")
 
 
 def _check_data(device: BlockDevice, report: Report, progress: Progress | None) -> None:
@@ -158,7 +158,7 @@ def _check_data(device: BlockDevice, report: Report, progress: Progress | None) 
     except (StoreError, DeviceError) as error:
         report.add("region", "metadata", str(error))
         return
-    files = [oid for oid in store.objects() if store.attributes(oid).kind is Kind.FILE and store.is_current(oid)]
+    files = [oid for oid in store.census.objects() if store.attributes(oid).kind is Kind.FILE and store.is_current(oid)]
     total = sum(store.attributes(oid).size for oid in files)
     report.data_checked, done = True, 0
     granule = report.superblock.granule

@@ -28,10 +28,10 @@ class Discards:
         self.discarded_bytes = 0
         self.refused_bytes = 0
         """that the medium didn't take"""
-        with store.lock:
-            for block, count in store.space.allocator.free_runs():
+        with store.ledger.lock:
+            for block, count in store.ledger.space.allocator.free_runs():
                 self._note(block, count)
-            store.space.on_free.append(self._note)
+            store.ledger.space.on_free.append(self._note)
 
     def _note(self, block: int, count: int) -> None:
         self._pending.add(block, block + count)
@@ -39,7 +39,7 @@ class Discards:
     @property
     def pending_bytes(self) -> int:
         """Freed and not discarded; some of it may be in use again by the time it is its turn."""
-        with self._store.lock:
+        with self._store.ledger.lock:
             return self._pending.total * BLOCK
 
     def run(self, seconds: float, stop: Callable[[], bool] = lambda: False) -> None:
@@ -49,11 +49,11 @@ class Discards:
         end = time.monotonic() + seconds
         most = max(1, min(BATCH_BLOCKS, store.superblock.data_blocks // BATCH_PART))
         while time.monotonic() < end and not stop():
-            with store.lock:
+            with store.ledger.lock:
                 piece = self._pending.take(most)
                 if piece is None:
                     return
-                runs = store.space.withhold(*piece)
+                runs = store.ledger.space.withhold(*piece)
             try:
                 for block, count in runs:
                     if store.device.discard(block * BLOCK, count * BLOCK):
@@ -61,4 +61,4 @@ class Discards:
                     else:
                         self.refused_bytes += count * BLOCK
             finally:
-                store.restore(runs)
+                store.retention.restore(runs)

@@ -30,6 +30,17 @@ class Checksummer:
         """The checksum of a whole granule."""
         return crc32c(data, self.seed(oid, granule))
 
+    def first_bad(self, oid: int, first: int, data: memoryview, checksums: bytes) -> int | None:
+        """The first granule whose bytes don't have their checksum, None when all have. data: granules from `first` on,
+        all whole but perhaps the object's last; checksums: theirs, u32 little-endian each."""
+        granule_bytes, at = self.granule_bytes, 0
+        for granule in range(first, first - (-len(data) // granule_bytes)):
+            expected = checksums[(granule - first) * 4 : (granule - first + 1) * 4]
+            if self.checksum(oid, granule, data[at : at + granule_bytes]).to_bytes(4, "little") != expected:
+                return granule
+            at += granule_bytes
+        return None
+
     def lengths(self, size: int) -> list[int]:
         """Bytes in each granule of an object of `size` bytes."""
         whole, rest = divmod(size, self.granule_bytes)

@@ -14,12 +14,12 @@ from hcfs.device import BlockDevice, DeviceError
 from hcfs.store.attributes import ROOT_ID, Extra, Flags, Kind, kind_of
 from hcfs.store.errors import NoSuchName
 from hcfs.store.granule import Checksummer
-from hcfs.store.items import apply
 from hcfs.store.region import LogScan, RegionReader
 from hcfs.store.region_header import read_headers
 from hcfs.store.replay import Replayed, current
 from hcfs.store.superblock import BLOCK, Superblock, decode, read_pair
 from hcfs.store.table import Row
+from hcfs.store.transactions import apply
 from hcfs.store.unaligned import read_bytes
 
 Fields = dict[str, Any]

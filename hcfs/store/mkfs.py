@@ -12,7 +12,6 @@ from hcfs.store import frame, page
 from hcfs.store.attributes import ROOT_ID
 from hcfs.store.errors import DeviceSizeMismatch
 from hcfs.store.frame import FrameType
-from hcfs.store.items import Index
 from hcfs.store.region_header import RegionHeader
 from hcfs.store.superblock import (
     BLOCK,
@@ -23,6 +22,7 @@ from hcfs.store.superblock import (
     write_copies,
 )
 from hcfs.store.table import Row
+from hcfs.store.transactions import MetadataIndex
 
 DEFAULT_GRANULE = 256 << 10
 """measured against 64 KiB and 1 MiB before the first line was written: no difference in speed, and the smallest reads
@@ -110,7 +110,7 @@ def format_device(
     for block in (0, superblock.device_blocks - 1):
         device.write(block * BLOCK, zeros)
     device.flush()
-    index = Index(granule)
+    index = MetadataIndex(granule)
     now = superblock.created_ns
     index.put(Row(ROOT_ID, stat.S_IFDIR | 0o755, uid, gid, 0, 0, now, now, now, 1, now, (), b"", b""))
     payload, _ = page.draft(index, 1).finish(_no_checksums)

@@ -1,4 +1,4 @@
-"""Operations on names, attributes and extended attributes: memory only, each one transaction."""
+"""Names of committed objects: memory only, each change one transaction."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import stat
 import threading
 from collections.abc import Iterator
 
-from hcfs.store.attributes import NAME_MAX, ROOT_ID, Extra, Flags, Kind, is_name, kind_of
+from hcfs.store.attributes import NAME_MAX, ROOT_ID, Extra, Kind, is_name, kind_of
 from hcfs.store.entries import parts_of
 from hcfs.store.errors import (
     AcrossNamespaces,
@@ -21,9 +21,12 @@ from hcfs.store.errors import (
     NotPermitted,
     TooManyLinks,
 )
-from hcfs.store.items import Transaction
-from hcfs.store.object_metadata import ObjectMetadata
+from hcfs.store.ledger import Ledger
+from hcfs.store.locking import lock_held
+from hcfs.store.metadata_room import MetadataRoom
+from hcfs.store.retention import Retention
 from hcfs.store.table import ROW_BYTES, Row
+from hcfs.store.transactions import Transaction
 from hcfs.store.tree import ROOT_SLOT, Tree
 
 LINK_MAX = 4000
@@ -61,8 +64,16 @@ class Listing:
         return []
 
 
-class Names(ObjectMetadata):
-    """The part of the store that knows names."""
+class Names:
+    """Which names there are, and what they lead to. Memory only; thread-safe."""
+
+    def __init__(self, ledger: Ledger, room: MetadataRoom, retention: Retention) -> None:
+        self.lock = ledger.lock
+        self._ledger = ledger
+        self._room = room
+        self._retention = retention
+        self._table = ledger.index.table
+        self._tree = ledger.index.tree
 
     # --- looking ---------------------------------------------------------------------------------------------------
 
@@ -71,63 +82,63 @@ class Names(ObjectMetadata):
         if len(name) > NAME_MAX:
             check_name(name)
         with self.lock:
-            slot = self.index.tree.lookup(self._directory(parent), name)
-            return self.index.table.id[slot] if slot else None
+            slot = self._tree.lookup(self.directory(parent), name)
+            return self._table.id[slot] if slot else None
 
     def is_current(self, oid: int) -> bool:
         """Whether the object has a name (the root counts)."""
         with self.lock:
-            slot = self.index.table.slot(oid)
-            return bool(slot) and (oid == ROOT_ID or bool(self.index.tree.names(slot)))
+            slot = self._table.slot(oid)
+            return bool(slot) and (oid == ROOT_ID or bool(self._tree.names(slot)))
 
     def list_directory(self, oid: int) -> list[tuple[bytes, int]]:
         """(name, id) of each entry: a snapshot. Everybody waits meanwhile, 0.1 s for a million entries: `listing` is
         for directories that may have many."""
         with self.lock:
-            children = self.index.tree.children.get(self._directory(oid), {})
-            ids = self.index.table.id
+            children = self._tree.children.get(self.directory(oid), {})
+            ids = self._table.id
             return [(name, ids[slot]) for name, slot in children.items()]
 
     def listing(self, oid: int) -> Listing:
         """The names in a directory, as they are when they are asked for. Raises NoSuchObject, NotADirectory."""
         with self.lock:
-            return Listing(self.lock, self.index.tree, self._directory(oid))
+            return Listing(self.lock, self._tree, self.directory(oid))
 
     def entry_count(self, oid: int) -> int:
         """How many entries a directory has."""
         with self.lock:
-            return len(self.index.tree.children.get(self._directory(oid), ()))
+            return len(self._tree.children.get(self.directory(oid), ()))
 
     def parent_of(self, oid: int) -> int:
         """Id of the directory that holds the object's first name; the root is its own. Raises NoSuchObject."""
         with self.lock:
-            slot = self.slot(oid)
+            slot = self._ledger.slot(oid)
             if oid == ROOT_ID:
                 return ROOT_ID
-            names = self.index.tree.names(slot)
-            return self.index.table.id[names[0][0]] if names else ROOT_ID
+            names = self._tree.names(slot)
+            return self._table.id[names[0][0]] if names else ROOT_ID
 
     def names_of(self, oid: int) -> list[tuple[int, bytes]]:
         """(parent id, name) of each name; empty for the root and for what is gone."""
         with self.lock:
-            slot = self.index.table.slot(oid)
-            return [(self.index.table.id[parent], name) for parent, name in self.index.tree.names(slot)] if slot else []
+            slot = self._table.slot(oid)
+            return [(self._table.id[parent], name) for parent, name in self._tree.names(slot)] if slot else []
 
     def path_of(self, oid: int) -> bytes:
         """Path of the first name from the root, without a leading slash."""
         with self.lock:
-            return self.index.tree.path(self.slot(oid))
+            return self._tree.path(self._ledger.slot(oid))
 
     def shown_path_of(self, oid: int) -> bytes:
         """As `path_of`, for people: of a path of very many components the last ones, behind `...`."""
         with self.lock:
-            return self.index.tree.shown_path(self.slot(oid))
+            return self._tree.shown_path(self._ledger.slot(oid))
 
     def namespace_of(self, oid: int) -> int:
         """Id of the directory of the namespace that the object is in (its own for a namespace's directory); 0 for the
         root."""
         with self.lock:
-            return self.index.table.id[self.index.tree.namespace(self.slot(oid))]
+            return self._table.id[self._tree.namespace(self._ledger.slot(oid))]
 
     # --- making ----------------------------------------------------------------------------------------------------
 
@@ -147,47 +158,47 @@ class Names(ObjectMetadata):
 
     def _create(self, parent: int, name: bytes, mode: int, uid: int, gid: int, extra: Extra) -> int:
         check_name(name)
-        with self.change() as transaction:
-            parent_slot = self._directory(parent)
+        with self._ledger.change() as transaction:
+            parent_slot = self.directory(parent)
             if parent_slot == ROOT_SLOT and not stat.S_ISDIR(mode):
                 raise NotPermitted(
                     "only namespaces (directories) can be made at the mount's root; make the file inside one"
                 )
-            if self.index.tree.lookup(parent_slot, name):
+            if self._tree.lookup(parent_slot, name):
                 raise NameExists(f"{name!r} exists")
             encoded = extra.encode()
-            self.require_metadata(ROW_BYTES + len(name) + len(encoded), 1)
-            oid = self.new_id()
+            self._room.require(ROW_BYTES + len(name) + len(encoded), 1)
+            oid = self._ledger.new_id()
             now = transaction.time_ns
             transaction.put(
-                Row(oid, mode, uid, gid, 0, 0, now, now, now, self.next_sequence, now, (), b"", encoded),
+                Row(oid, mode, uid, gid, 0, 0, now, now, now, self._ledger.next_sequence, now, (), b"", encoded),
             )
             transaction.name(parent, name, oid)
             if stat.S_ISREG(mode):
-                self.files += 1
-                self.observe_added(self.slot(oid))
+                self._ledger.files += 1
+                self._ledger.observe_added(self._ledger.slot(oid))
             return oid
 
     # --- removing, moving ------------------------------------------------------------------------------------------
 
     def unlink(self, parent: int, name: bytes) -> int:
         """Take a file's or symlink's name away; the id it led to."""
-        with self.change() as transaction:
+        with self._ledger.change() as transaction:
             slot = self._entry(parent, name)
-            if kind_of(self.index.table.mode[slot]) is Kind.DIRECTORY:
+            if kind_of(self._table.mode[slot]) is Kind.DIRECTORY:
                 raise IsADirectory(f"{name!r} is a directory")
-            oid = self.index.table.id[slot]
-            self._take_name(transaction, parent, name, slot)
+            oid = self._table.id[slot]
+            self.take_name(transaction, parent, name, slot)
             return oid
 
     def rmdir(self, parent: int, name: bytes) -> int:
         """Remove an empty directory; its id."""
-        with self.change() as transaction:
+        with self._ledger.change() as transaction:
             slot = self._entry(parent, name)
             self._require_empty_directory(slot, name)
-            oid = self.index.table.id[slot]
+            oid = self._table.id[slot]
             transaction.unname(parent, name)
-            self.drop(transaction, slot)
+            self._retention.drop(transaction, slot)
             return oid
 
     def rename(
@@ -195,10 +206,10 @@ class Names(ObjectMetadata):
     ) -> None:
         """Rename within a namespace, over an existing name too unless `replace` is False."""
         check_name(new_name)
-        with self.change() as transaction:
-            tree, table = self.index.tree, self.index.table
+        with self._ledger.change() as transaction:
+            tree, table = self._tree, self._table
             slot = self._entry(old_parent, old_name)
-            target_parent = self._directory(new_parent)
+            target_parent = self.directory(new_parent)
             directory = kind_of(table.mode[slot]) is Kind.DIRECTORY
             self._require_same_namespace(old_parent, new_parent)
             target = tree.lookup(target_parent, new_name)
@@ -213,85 +224,94 @@ class Names(ObjectMetadata):
                     self._require_empty_directory(target, new_name)
                 elif kind_of(table.mode[target]) is Kind.DIRECTORY:
                     raise IsADirectory(f"{new_name!r} is a directory")
-            self.require_metadata(max(0, len(new_name) - len(old_name)), 0)
+            self._room.require(max(0, len(new_name) - len(old_name)), 0)
             if target:
                 if directory:
                     transaction.unname(new_parent, new_name)
-                    self.drop(transaction, target)
+                    self._retention.drop(transaction, target)
                 else:
-                    self._take_name(transaction, new_parent, new_name, target)
+                    self.take_name(transaction, new_parent, new_name, target)
             observed = self._first_name(slot) == (old_parent, old_name)
             if observed:
-                self.observe_removed(slot)
+                self._ledger.observe_removed(slot)
             transaction.unname(old_parent, old_name)
             transaction.name(new_parent, new_name, table.id[slot])
             if observed:
-                self.observe_added(slot)
+                self._ledger.observe_added(slot)
 
     def link(self, oid: int, parent: int, name: bytes) -> None:
         """Give a file or symlink a further name within its namespace."""
         check_name(name)
-        with self.change() as transaction:
-            slot = self.slot(oid)
-            parent_slot = self._directory(parent)
-            names = self.index.tree.names(slot)
-            if kind_of(self.index.table.mode[slot]) is Kind.DIRECTORY:
+        with self._ledger.change() as transaction:
+            slot = self._ledger.slot(oid)
+            parent_slot = self.directory(parent)
+            names = self._tree.names(slot)
+            if kind_of(self._table.mode[slot]) is Kind.DIRECTORY:
                 raise NotPermitted("a directory can't have a second name")
             if not names:
                 raise NoSuchName("the object has no name any more")
-            if self.index.tree.namespace(slot) != self.index.tree.namespace(parent_slot):
+            if self._tree.namespace(slot) != self._tree.namespace(parent_slot):
                 raise AcrossNamespaces("a link can't lead into another namespace")
-            if self.index.tree.lookup(parent_slot, name):
+            if self._tree.lookup(parent_slot, name):
                 raise NameExists(f"{name!r} exists")
             if len(names) >= LINK_MAX:
                 raise TooManyLinks(f"the object has {len(names)} names already")
-            self.require_metadata(len(name) + 16, 0)
+            self._room.require(len(name) + 16, 0)
             transaction.name(parent, name, oid)
 
-    def _take_name(self, transaction: Transaction, parent: int, name: bytes, slot: int) -> None:
-        """Remove a name of a file or symlink, and the object with its last one."""
-        tree = self.index.tree
+    # --- for transactions of other parts ---------------------------------------------------------------------------
+
+    @lock_held
+    def take_name(self, transaction: Transaction, parent: int, name: bytes, slot: int) -> None:
+        """Remove a name of a file or symlink, and the object with its last one. Lock held."""
+        tree = self._tree
         first = self._first_name(slot) == (parent, name)
         last = len(tree.names(slot)) == 1
         if first:
-            self.observe_removed(slot)
+            self._ledger.observe_removed(slot)
         transaction.unname(parent, name)
         if last:
-            self.drop(transaction, slot)
+            self._retention.drop(transaction, slot)
         elif first:
-            self.observe_added(slot)
+            self._ledger.observe_added(slot)
 
-    # --- helpers ---------------------------------------------------------------------------------------------------
+    @lock_held
+    def take_all(self, transaction: Transaction, slot: int) -> list[tuple[int, bytes]]:
+        """Take all its names from an object, and drop it; the (parent id, name) pairs it had. Lock held."""
+        names = self.names_of(self._table.id[slot])
+        for parent, name in names:
+            transaction.unname(parent, name)
+        self._retention.drop(transaction, slot)
+        return names
 
-    def _directory(self, oid: int) -> int:
-        slot = self.slot(oid)
-        if not stat.S_ISDIR(self.index.table.mode[slot]):
+    @lock_held
+    def directory(self, oid: int) -> int:
+        """A directory's slot. Lock held. Raises NoSuchObject, NotADirectory."""
+        slot = self._ledger.slot(oid)
+        if not stat.S_ISDIR(self._table.mode[slot]):
             raise NotADirectory(f"object {oid} is not a directory")
         return slot
 
+    # --- helpers ---------------------------------------------------------------------------------------------------
+
     def _entry(self, parent: int, name: bytes) -> int:
         check_name(name)
-        slot = self.index.tree.lookup(self._directory(parent), name)
+        slot = self._tree.lookup(self.directory(parent), name)
         if not slot:
             raise NoSuchName(f"no entry {name!r}")
         return slot
 
     def _first_name(self, slot: int) -> tuple[int, bytes] | None:
-        names = self.index.tree.names(slot)
-        return (self.index.table.id[names[0][0]], names[0][1]) if names else None
+        names = self._tree.names(slot)
+        return (self._table.id[names[0][0]], names[0][1]) if names else None
 
     def _require_empty_directory(self, slot: int, name: bytes) -> None:
-        if kind_of(self.index.table.mode[slot]) is not Kind.DIRECTORY:
+        if kind_of(self._table.mode[slot]) is not Kind.DIRECTORY:
             raise NotADirectory(f"{name!r} is not a directory")
-        if self.index.tree.children.get(slot):
+        if self._tree.children.get(slot):
             raise DirectoryNotEmpty(f"directory {name!r} is not empty")
 
     def _require_same_namespace(self, first: int, second: int) -> None:
-        tree = self.index.tree
-        if tree.namespace(self._directory(first)) != tree.namespace(self._directory(second)):
+        tree = self._tree
+        if tree.namespace(self.directory(first)) != tree.namespace(self.directory(second)):
             raise AcrossNamespaces("objects can't move between namespaces: copy them")
-
-    def is_quarantined(self, oid: int) -> bool:
-        with self.lock:
-            slot = self.index.table.slot(oid)
-            return bool(slot) and bool(self.index.table.flags[slot] & Flags.QUARANTINED)

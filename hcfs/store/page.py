@@ -10,8 +10,8 @@ from itertools import pairwise
 
 from hcfs.store.attributes import Extra
 from hcfs.store.extents import EXTENT_BYTES, encode_extents
-from hcfs.store.items import Index
 from hcfs.store.table import ROW_BYTES
+from hcfs.store.transactions import MetadataIndex
 
 HEAD = struct.Struct("<II")
 COLUMNS_32 = ("mode", "uid", "gid", "flags", "crc")
@@ -84,7 +84,7 @@ class PageDraft:
         return b"".join(parts), placed
 
 
-def draft(index: Index, first_slot: int) -> PageDraft:
+def draft(index: MetadataIndex, first_slot: int) -> PageDraft:
     """Take the rows from `first_slot` on, as many as fit a page. Memory only; the caller holds the store's lock."""
     table, tree = index.table, index.tree
     names, extents, extras = bytearray(), bytearray(), bytearray()

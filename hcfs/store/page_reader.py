@@ -15,8 +15,8 @@ from itertools import accumulate, compress, pairwise
 from hcfs.store.attributes import NAME_MAX, SLOT_MASK, Extra, is_name
 from hcfs.store.errors import CorruptMetadata
 from hcfs.store.extents import EXTENT_BYTES, decode_extents
-from hcfs.store.items import Index
 from hcfs.store.page import COLUMNS_32, COLUMNS_64, HEAD, PAGE_ROWS, Run, runs_of
+from hcfs.store.transactions import MetadataIndex
 from hcfs.store.tree import ROOT_SLOT
 
 
@@ -44,7 +44,7 @@ class NameLoader:
     """Adds the names of one page after the other. A row whose directory comes in a later page waits for it, and where
     two claim one name, the one in the later page has it."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: MetadataIndex) -> None:
         self._index = index
         self._waiting: list[tuple[int, bytes, int]] = []
         self._links: list[tuple[int, bytes, int]] = []
@@ -80,7 +80,7 @@ class NameLoader:
                 self._index.add_name(parent, name, slot)
 
 
-def load(payload: memoryview, device_offset: int, index: Index) -> PageNames:
+def load(payload: memoryview, device_offset: int, index: MetadataIndex) -> PageNames:
     """Put a page's rows into the index, their names apart; `device_offset` is where the payload starts on the device.
     Raises CorruptMetadata."""
     try:
@@ -113,7 +113,7 @@ def _scatter(column: array[int], runs: list[Run], values: array[int]) -> None:
         column[slot : slot + count] = values[index : index + count]
 
 
-def _load(payload: memoryview, device_offset: int, index: Index) -> PageNames:
+def _load(payload: memoryview, device_offset: int, index: MetadataIndex) -> PageNames:
     table, cursor = index.table, _Cursor(payload)
     rows, _ = HEAD.unpack_from(payload)
     if rows > PAGE_ROWS:
@@ -176,7 +176,7 @@ def _names(blob: bytes, lengths: array[int], parents: array[int]) -> list[bytes]
     return names
 
 
-def _extents(index: Index, slots: Sequence[int], runs: list[Run], counts: array[int], blob: bytes) -> None:
+def _extents(index: MetadataIndex, slots: Sequence[int], runs: list[Run], counts: array[int], blob: bytes) -> None:
     table = index.table
     words = memoryview(blob).cast("I")
     if set(counts) == {1} and not any(words[0::4]):

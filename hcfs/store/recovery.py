@@ -8,12 +8,13 @@ from typing import Literal
 
 from hcfs.device import BlockDevice, BufferPool
 from hcfs.store.errors import ReadOnlyStore
+from hcfs.store.ledger import Ledger
 from hcfs.store.log import LogWriter
 from hcfs.store.region_header import mend_headers
 from hcfs.store.replay import EXHAUSTED, current
 from hcfs.store.store import Store
 from hcfs.store.superblock import BLOCK, KNOWN_RO_COMPAT, Superblock, SuperblockPair, read_pair
-from hcfs.store.tidy import build_space, tidy
+from hcfs.store.validation import build_space, validate
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class UnrecoveredStore:
                 " mount it with -o ro, or use a newer hcfs"
             )
         state = current(device, superblock)
-        doomed = tidy(superblock, state)
+        doomed = validate(superblock, state)
         headers = [problem for pair in state.headers for problem in pair.problems]
         superblocks = [f"the superblock at the {place} block is damaged" for place in self._pair.damaged]
         problems = superblocks + headers + state.problems
@@ -74,7 +75,7 @@ class UnrecoveredStore:
             start, length = superblock.regions[state.region] * BLOCK, superblock.header_copy * BLOCK
             begin = state.header.log_block * BLOCK
             writer = LogWriter(device, superblock.uuid, start, length, state.header.generation, begin, state.log_end)
-        store = Store(
+        ledger = Ledger(
             device,
             self._pool,
             superblock,
@@ -89,6 +90,7 @@ class UnrecoveredStore:
             state="read-only" if writer is None else degraded,
             state_reason="; ".join(problems) or ("mounted read-only" if writer is None else ""),
         )
+        store = Store(ledger)
         for problem in problems:
             log.warning("%s: %s", device.name, problem)
         if writer is not None:
@@ -100,9 +102,9 @@ class UnrecoveredStore:
             self.mended = [f"{problem}; it was written anew" for problem in headers]
         if writer is not None and (doomed or state.problems):
             # The checkpoint is about to overwrite the only place where these are.
-            store.queue = state.carried
+            ledger.queue = state.carried
             store.commit()
-            store.drop_lost(doomed)
+            store.removals.drop_lost(doomed)
             store.checkpoint()
             self.mended += [f"{problem}: what is left was written anew" for problem in state.problems]
         return store

@@ -45,7 +45,7 @@ def repair(
     pool = BufferPool(max(POOL_BYTES, 4 * read_pair(device).superblock.granule))
     unrecovered = UnrecoveredStore.open(device, pool)
     store = unrecovered.recover(mend_unreadable=True)
-    done = [Repair("metadata", f"region {store.region}", sentence) for sentence in unrecovered.mended]
+    done = [Repair("metadata", f"region {store.ledger.region}", sentence) for sentence in unrecovered.mended]
     done += _superblocks(device)
     if data:
         done += _objects(store, progress)
@@ -67,16 +67,16 @@ def _superblocks(device: BlockDevice) -> list[Repair]:
 
 
 def _objects(store: Store, progress: Callable[[int, int], None] | None) -> list[Repair]:
-    files = [oid for oid in store.objects() if store.attributes(oid).kind is Kind.FILE and store.is_current(oid)]
+    files = [oid for oid in store.census.objects() if store.attributes(oid).kind is Kind.FILE and store.is_current(oid)]
     total, checked, done = sum(store.attributes(oid).size for oid in files), 0, []
     for oid in files:
         pin = store.pin(oid)
         try:
-            store.verify(pin)
+            store.content.verify(pin)
         except (ChecksumMismatch, UnreadableGranule) as error:
             if store.get_xattr(oid, UNSYNCED_XATTR) is not None:
                 continue  # what verifies of it is to stay readable
-            where = "/" + store.shown_path_of(oid).decode(errors="backslashreplace")
+            where = "/" + store.names.shown_path_of(oid).decode(errors="backslashreplace")
             store.quarantine(oid, str(error))
             done.append(Repair("object", where, f"{error}: the object is quarantined"))
         finally:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from hcfs.device import BlockDevice, DeviceError
 from hcfs.store.errors import CorruptMetadata, TooLittleMemory
 from hcfs.store.frame import LAST_COUNT, FrameType
-from hcfs.store.items import Index, apply
 from hcfs.store.page_reader import NameLoader, load
 from hcfs.store.region import LogDamage, LogScan, RegionReader
 from hcfs.store.region_header import HeaderPair, RegionHeader, read_headers
 from hcfs.store.superblock import BLOCK, Superblock
+from hcfs.store.transactions import MetadataIndex, apply
 
 EXHAUSTED = "its counts of changes are at their end, so nothing is written; copy what is wanted from it"
 
@@ -23,7 +23,7 @@ class Replayed:
 
     region: int
     header: RegionHeader
-    index: Index
+    index: MetadataIndex
     next_sequence: int
     log_end: int
     """bytes from the region's start"""
@@ -62,7 +62,7 @@ class Refused:
 def replay(device: BlockDevice, superblock: Superblock, number: int, header: RegionHeader) -> Replayed | Refused:
     """Load a region's checkpoint and apply its log."""
     reader = RegionReader(device, superblock, number)
-    index = Index(superblock.granule, superblock.max_slot)
+    index = MetadataIndex(superblock.granule, superblock.max_slot)
     names = NameLoader(index)
     try:
         for payload_at, found in reader.pages(header):

@@ -74,7 +74,7 @@ class Scrub:
         self._sleep = sleep
         self._due = clock()
         """when what was read so far may have been read"""
-        self._statistics = ScrubStatistics(start, store.slots, 0, 0, 0, finished=False)
+        self._statistics = ScrubStatistics(start, store.census.slots, 0, 0, 0, finished=False)
 
     @property
     def statistics(self) -> ScrubStatistics:
@@ -94,8 +94,8 @@ class Scrub:
     def _next(self) -> int | None:
         """The file at or behind the position; the position moves there."""
         store = self._store
-        for oid in store.objects(self._statistics.position):
-            with store.lock:
+        for oid in store.census.objects(self._statistics.position):
+            with store.ledger.lock:
                 if store.is_current(oid) and store.attributes(oid).kind is Kind.FILE:
                     self._note(position=oid & SLOT_MASK)
                     return oid
@@ -138,7 +138,7 @@ class Scrub:
             if first and stop():
                 return False
             end = min(first + step, granules)
-            self._store.verify_granules(pin, first, end - 1)
+            self._store.content.verify_granules(pin, first, end - 1)
             self._pace(min(end * granule_bytes, pin.size) - first * granule_bytes)
         return True
 
@@ -165,7 +165,7 @@ class Scrub:
         old = self._statistics
         self._statistics = ScrubStatistics(
             old.position if position is None else position,
-            max(old.slots, self._store.slots),
+            max(old.slots, self._store.census.slots),
             old.objects if objects is None else objects,
             old.checked_bytes if checked_bytes is None else checked_bytes,
             old.damaged if damaged is None else damaged,

@@ -1,13 +1,12 @@
 """Staged objects: bytes written in any order, on the way to becoming a committed object.
 
 Locks of one staged object, in this order: `_alone` (seal and truncate, against writes), `_flow` (block cache),
-`_growth` (allocation), then the store's lock. The first three are private to the object and may be held across its own
-I/O; the store's lock never is."""
+`_growth` (allocation), then `lock`, the store's. The first three are private to the object and may be held across its
+own I/O; the store's never is."""
 
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -15,18 +14,18 @@ from errno import EIO
 from threading import Condition, RLock
 from typing import NoReturn, Protocol
 
-from hcfs.device import BlockDevice, BufferPool, DeviceError
+from hcfs.device import DeviceError
 from hcfs.store.accounts import UNACCOUNTED, Account
 from hcfs.store.attributes import Attributes, Extra
-from hcfs.store.counters import Counters
 from hcfs.store.errors import StagedFailed
 from hcfs.store.extents import MAX_LOGICAL, Extent, pieces
-from hcfs.store.granule import Checksummer
 from hcfs.store.intervals import Intervals
+from hcfs.store.ledger import Ledger
+from hcfs.store.locking import lock_held
 from hcfs.store.pins import Pin
 from hcfs.store.running_checksums import RunningChecksums
 from hcfs.store.staged_attributes import StagedAttributes
-from hcfs.store.superblock import BLOCK, Superblock
+from hcfs.store.superblock import BLOCK
 from hcfs.store.windows import Windows
 
 CACHED_BLOCKS = 64
@@ -38,30 +37,30 @@ MAX_GRANULES = 1 << 20
 """checksums in one record: with granules of 256 KiB an object may have 256 GiB"""
 
 
-class Room(Protocol):
-    """What a staged object asks of its store."""
-
-    device: BlockDevice
-    pool: BufferPool
-    superblock: Superblock
-    checksummer: Checksummer
-    counters: Counters
-    lock: threading.RLock
-    data_written: bool
-
-    def require_possible_size(self, size: int) -> None: ...
+class BaseReader(Protocol):
+    """Hands out the bytes of a base."""
 
     def read(self, pin: Pin, offset: int, length: int) -> memoryview: ...
+
+
+class BlockSource(Protocol):
+    """Where a staged object's blocks come from."""
 
     def allocate(self, staged: Staged, count: int, near: int | None) -> list[tuple[int, int]]: ...
 
     def give_back(self, staged: Staged, runs: list[tuple[int, int]]) -> None: ...
 
+
+class Reservations(Protocol):
+    """What publishing will need, kept ready."""
+
+    def require_possible_size(self, size: int) -> None: ...
+
     def admit(self, staged: Staged) -> None: ...
 
     def reserve(self, staged: Staged, extents: tuple[Extent, ...], checksums: bytes) -> None: ...
 
-    def discard_staged(self, staged: Staged, runs: list[tuple[int, int]]) -> None: ...
+    def discard(self, staged: Staged, runs: list[tuple[int, int]]) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +80,10 @@ class Staged(StagedAttributes):
 
     def __init__(
         self,
-        store: Room,
+        ledger: Ledger,
+        content: BaseReader,
+        blocks: BlockSource,
+        reservations: Reservations,
         oid: int,
         namespace: int,
         base: Pin | None,
@@ -90,8 +92,13 @@ class Staged(StagedAttributes):
         *,
         in_place: bool,
     ) -> None:
-        super().__init__(store.lock, attributes, extra)
-        self._store = store
+        super().__init__(ledger.lock, attributes, extra)
+        self._ledger = ledger
+        self._content = content
+        self._blocks = blocks
+        self._reservations = reservations
+        self._device = ledger.device
+        self._granule_bytes = ledger.superblock.granule
         self.id = oid
         self.namespace = namespace
         self.in_place = in_place
@@ -118,7 +125,7 @@ class Staged(StagedAttributes):
         self.account: Account = UNACCOUNTED
         self.charged = 0
         """blocks that the account was charged with; guarded, as the account is, by the store's lock"""
-        self._checksums = RunningChecksums(store.checksummer, oid)
+        self._checksums = RunningChecksums(ledger.checksummer, oid)
         self._changes = 0
         self._sealed_at = -1
         self._active = 0
@@ -127,7 +134,7 @@ class Staged(StagedAttributes):
         """writes under way"""
         self._exclusive = False
         """whether somebody holds, or waits for, the object alone"""
-        self._calm = Condition(store.lock)
+        self._calm = Condition(ledger.lock)
         """notified when the last write ended, or the object isn't held alone any more"""
         self._ended = False
         self._released = False
@@ -139,8 +146,14 @@ class Staged(StagedAttributes):
     def blocks_held(self) -> int:
         return self._windows.blocks
 
+    @property
+    def granule_bytes(self) -> int:
+        """What one checksum covers."""
+        return self._granule_bytes
+
+    @lock_held
     def charge(self, blocks: int) -> None:
-        """Blocks that came to the object, or below 0 that left it. The caller holds the store's lock."""
+        """Blocks that came to the object, or below 0 that left it. Lock held."""
         if blocks:
             self.charged += blocks
             self.account.charge(blocks)
@@ -184,9 +197,9 @@ class Staged(StagedAttributes):
                 self._write_cached(last * BLOCK, view[tail:])
         else:
             self._write_cached(offset, view)
-        with self._store.lock:
+        with self.lock:
             self.size = max(self.size, offset + len(view))
-            self._store.counters.written_bytes += len(view)
+            self._ledger.counters.written_bytes += len(view)
 
     def truncate(self, size: int) -> None:
         """Set the size; what comes to lie beyond the end is gone, what is gained reads as zeros. Blocks for I/O of one
@@ -195,11 +208,11 @@ class Staged(StagedAttributes):
             self._require_size(size)
             self._admit()
             with self._alone(), self._flow:
-                with self._store.lock:
+                with self.lock:
                     self._note_change()
                 if size < self.size:
                     self._cut(size)
-                with self._store.lock:
+                with self.lock:
                     self.size = size
 
     def _cut(self, size: int) -> None:
@@ -210,25 +223,25 @@ class Staged(StagedAttributes):
         end = block + (1 if within else 0)
         for cached in [b for b in self._cache if b >= end]:
             del self._cache[cached]
-        with self._store.lock:
+        with self.lock:
             self._base_limit = min(self._base_limit, size)
             self._written.cut(end)
-            self._checksums.cut(size // self._store.superblock.granule)
+            self._checksums.cut(size // self._granule_bytes)
 
     def _admit(self) -> None:
         if not self.reserved_bytes:
-            self._store.admit(self)
+            self._reservations.admit(self)
 
     def _require_size(self, size: int) -> None:
-        self._store.require_possible_size(size)
+        self._reservations.require_possible_size(size)
 
     @contextmanager
     def _change(self, start: int, end: int) -> Iterator[None]:
         """One change of the bytes [start, end). Two at once in one granule can't both say what its checksum is: seal
         computes it anew."""
-        granule_bytes = self._store.superblock.granule
+        granule_bytes = self._granule_bytes
         change = _Change(start // granule_bytes, -(-end // granule_bytes))
-        with self._store.lock:
+        with self.lock:
             while self._exclusive:
                 self._calm.wait()
             self._note_change()
@@ -239,15 +252,16 @@ class Staged(StagedAttributes):
         try:
             yield
         finally:
-            with self._store.lock:
+            with self.lock:
                 self._under_way.remove(change)
                 if change.contested:
                     self._checksums.invalidate(change.first, change.end)
                 if not self._under_way:
                     self._calm.notify_all()
 
+    @lock_held
     def _note_change(self) -> None:
-        """A change begins; it can't be published or sealed before it has ended. The store's lock is held."""
+        """A change begins; it can't be published or sealed before it has ended. Lock held."""
         self._require_open()
         self.modified = True
         self._changes += 1
@@ -257,18 +271,18 @@ class Staged(StagedAttributes):
     def _alone(self) -> Iterator[None]:
         """Hold off writes, after those under way have ended: what is sealed is one moment of the object, and neither a
         block that is being written is given back nor one of the base copied over it."""
-        with self._store.lock:
+        with self.lock:
             while self._exclusive:
                 self._calm.wait()
             self._exclusive = True
         try:
-            with self._store.lock:
+            with self.lock:
                 while self._under_way:
                     self._calm.wait()
                 self._require_open()
             yield
         finally:
-            with self._store.lock:
+            with self.lock:
                 self._exclusive = False
                 self._calm.notify_all()
 
@@ -305,7 +319,7 @@ class Staged(StagedAttributes):
                 self._write_out()
 
     def _cached_block(self, block: int) -> bytearray:
-        """The block in the cache, brought there first if need be. `_flow` is held."""
+        """The block in the cache, brought there first if need be. `_flow` held."""
         cached = self._cache.get(block)
         if cached is None:
             cached = bytearray(BLOCK)
@@ -314,14 +328,14 @@ class Staged(StagedAttributes):
         return cached
 
     def _write_out(self) -> None:
-        """Write the cached blocks to the device. `_flow` is held."""
+        """Write the cached blocks to the device. `_flow` held."""
         blocks = sorted(self._cache)
         at = 0
         while at < len(blocks):
             run = 1
             while at + run < len(blocks) and blocks[at + run] == blocks[at] + run and run < COPY_BYTES // BLOCK:
                 run += 1
-            buffer = self._store.pool.acquire(run * BLOCK)
+            buffer = self._ledger.pool.acquire(run * BLOCK)
             for index in range(run):
                 buffer[index * BLOCK : (index + 1) * BLOCK] = self._cache[blocks[at + index]]
             self._write_blocks(blocks[at], buffer)
@@ -337,27 +351,27 @@ class Staged(StagedAttributes):
         with self._growth:
             for start, end in self._windows.gaps(first, first + count):
                 self._grow(start, end)
-            with self._store.lock:
+            with self.lock:
                 targets = list(self._windows.map(first, first + count))
         for extent in targets:
             at = (extent.logical - first) * BLOCK
-            self._store.device.write(extent.block * BLOCK, view[at : at + extent.count * BLOCK])
-        with self._store.lock:
+            self._device.write(extent.block * BLOCK, view[at : at + extent.count * BLOCK])
+        with self.lock:
             self._written.add(first, first + count)
-            self._store.data_written = True
+            self._ledger.data_written = True
 
     def _grow(self, start: int, end: int) -> None:
-        """Allocate blocks for [start, end), and some for what is likely to follow. `_growth` is held; blocks while room
+        """Allocate blocks for [start, end), and some for what is likely to follow. `_growth` held; blocks while room
         is made."""
         near = self._windows.block_before(start)
         limit = self._windows.next_start(start)
         at = start
-        for block, count in self._store.allocate(self, end - start, near):
+        for block, count in self._blocks.allocate(self, end - start, near):
             usable = count if limit is None else min(count, limit - at)
-            with self._store.lock:
+            with self.lock:
                 self._windows.add(at, block, usable)
                 if usable < count:
-                    self._store.give_back(self, [(block + usable, count - usable)])
+                    self._blocks.give_back(self, [(block + usable, count - usable)])
             at += usable
 
     # --- reading own bytes -----------------------------------------------------------------------------------------
@@ -382,28 +396,29 @@ class Staged(StagedAttributes):
 
     def require_not_ended(self) -> None:
         """StagedFailed when the object has ended."""
-        with self._store.lock:
+        with self.lock:
             if self._ended:
                 self._refuse()
 
-    def whole_granules(self, first: int, last: int) -> tuple[list[Extent], list[int]]:
-        """Where the granules [first, last] are on the device, and their checksums as they were written. Memory only.
-        StagedFailed when one of them isn't there whole, or its checksum isn't known."""
-        granule_bytes = self._store.superblock.granule
+    def whole_granules(self, first: int, last: int) -> tuple[list[Extent], bytes]:
+        """Where the granules [first, last] are on the device, and their checksums as they were written, u32
+        little-endian each. Memory only. StagedFailed when one of them isn't there whole, or its checksum isn't
+        known."""
+        granule_bytes = self._granule_bytes
         blocks = granule_bytes // BLOCK
         start, end = first * blocks, (last + 1) * blocks
-        with self._store.lock:
+        with self.lock:
             known = [self._checksums.known(granule, granule_bytes) for granule in range(first, last + 1)]
             checksums = [checksum for checksum in known if checksum is not None]
             if len(checksums) < len(known) or not all(written for _, _, written in self._written.split(start, end)):
                 raise StagedFailed(f"staged object {self.id} doesn't have the granules {first} to {last} yet")
-            return list(self._windows.map(start, end)), checksums
+            return list(self._windows.map(start, end)), struct.pack(f"<{len(checksums)}I", *checksums)
 
     def _fill(self, first: int, buffer: memoryview) -> None:
-        """Bytes of whole blocks from cache, device and base; zeros elsewhere (the buffer comes zeroed). `_flow` is
+        """Bytes of whole blocks from cache, device and base; zeros elsewhere (the buffer comes zeroed). `_flow`
         held."""
         end = first + len(buffer) // BLOCK
-        with self._store.lock:
+        with self.lock:
             parts = [
                 (start, stop, tuple(self._windows.map(start, stop)) if written else None)
                 for start, stop, written in self._written.split(first, end)
@@ -413,11 +428,11 @@ class Staged(StagedAttributes):
             if extents is not None:
                 for extent in extents:
                     at = (extent.logical - start) * BLOCK
-                    self._store.device.read_into(extent.block * BLOCK, part[at : at + extent.count * BLOCK])
+                    self._device.read_into(extent.block * BLOCK, part[at : at + extent.count * BLOCK])
             elif self._base_pin is not None and start * BLOCK < self._base_limit:
                 wanted = min(stop * BLOCK, self._base_limit) - start * BLOCK
                 for done in range(0, wanted, COPY_BYTES):
-                    data = self._store.read(self._base_pin, start * BLOCK + done, min(COPY_BYTES, wanted - done))
+                    data = self._content.read(self._base_pin, start * BLOCK + done, min(COPY_BYTES, wanted - done))
                     part[done : done + len(data)] = data
                     del data
         for block, cached in self._cache.items():
@@ -438,7 +453,7 @@ class Staged(StagedAttributes):
                 self._write_out()
                 checksums = self._finish_checksums()
                 extents = self._finish_extents()
-                self._store.reserve(self, extents, checksums)
+                self._reservations.reserve(self, extents, checksums)
             self._sealed_at = self._changes
 
     def _copy_base(self) -> None:
@@ -471,7 +486,7 @@ class Staged(StagedAttributes):
             self._checksums.advance(first * BLOCK, buffer[:used])
 
     def _finish_checksums(self) -> bytes:
-        checksummer, granule_bytes = self._store.checksummer, self._store.superblock.granule
+        checksummer, granule_bytes = self._ledger.checksummer, self._granule_bytes
         table = []
         for granule, length in enumerate(checksummer.lengths(self.size)):
             crc = self._checksums.known(granule, length)
@@ -486,9 +501,9 @@ class Staged(StagedAttributes):
 
     def _finish_extents(self) -> tuple[Extent, ...]:
         """The written blocks as extents; what was allocated beyond them is given back."""
-        with self._growth, self._store.lock:
+        with self._growth, self.lock:
             self._written.cut(-(-self.size // BLOCK))
-            self._store.give_back(self, self._windows.trim(self._written))
+            self._blocks.give_back(self, self._windows.trim(self._written))
             return self._windows.extents()
 
     # --- ending ----------------------------------------------------------------------------------------------------
@@ -496,23 +511,26 @@ class Staged(StagedAttributes):
     def abandon(self) -> None:
         """Give everything up; idempotent. Space is free at once, or when the I/O under way has ended. Later operations
         raise StagedFailed."""
-        with self._store.lock:
+        with self.lock:
             if self._ended:
                 return
             self._ended = True
-            self._store.counters.abandoned += 1
+            self._ledger.counters.abandoned += 1
             self._release_when_idle()
 
+    @lock_held
     def end_published(self) -> None:
-        """The store has taken the extents over; the caller holds the store's lock."""
+        """The store has taken the extents over. Lock held."""
         self._ended = self._released = True
         if self._base_pin is not None:
             self._base_pin.release()
 
+    @lock_held
     def _release_when_idle(self) -> None:
+        """What is left to do after the end, as soon as no operation is under way. Lock held."""
         if self._active == 0 and not self._released:
             self._released = True
-            self._store.discard_staged(self, self._windows.runs())
+            self._reservations.discard(self, self._windows.runs())
             self._windows = Windows()
             self._cache.clear()
             if self._base_pin is not None:
@@ -521,7 +539,7 @@ class Staged(StagedAttributes):
     @contextmanager
     def _operation(self, *, writing: bool = True) -> Iterator[None]:
         """One call with I/O: refused after the end or a failure, and noted as the failure if a write raises."""
-        with self._store.lock:
+        with self.lock:
             if writing:
                 self._require_open()
             elif self._ended:
@@ -533,10 +551,10 @@ class Staged(StagedAttributes):
             if writing and not self.failed:
                 self.failed = getattr(error, "errno", None) or EIO
             if isinstance(error, DeviceError):
-                self._store.counters.device_errors += 1
+                self._ledger.counters.device_errors += 1
             raise
         finally:
-            with self._store.lock:
+            with self.lock:
                 self._active -= 1
                 if self.ended:
                     self._release_when_idle()

@@ -8,6 +8,7 @@ from typing import Any
 
 from hcfs.store.attributes import Attributes, Extra
 from hcfs.store.errors import NoSuchAttribute
+from hcfs.store.locking import lock_held
 from hcfs.store.timestamps import now_ns
 from hcfs.store.xattrs import check_xattr
 
@@ -20,7 +21,7 @@ class StagedAttributes:
 
     def __init__(self, lock: threading.RLock, attributes: Attributes, extra: Extra) -> None:
         """lock: the store's."""
-        self._lock = lock
+        self.lock = lock
         self._attributes = attributes
         self._extra = extra
         self.changed_attributes: dict[str, int] = {}
@@ -39,7 +40,7 @@ class StagedAttributes:
 
     def attributes(self) -> Attributes:
         """As they would be after publishing now; memory only."""
-        with self._lock:
+        with self.lock:
             blocks = self.blocks_held if self.modified else self._attributes.blocks
             return self._attributes._replace(nlink=1, size=self.size, blocks=blocks, state="staged")
 
@@ -58,7 +59,7 @@ class StagedAttributes:
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if mode is not None:
             changes["mode"] = stat.S_IFREG | stat.S_IMODE(mode)
-        with self._lock:
+        with self.lock:
             self._attributes = self._attributes._replace(**{"ctime_ns": now_ns()} | changes)
             self.changed_attributes.update(changes)
 
@@ -70,14 +71,14 @@ class StagedAttributes:
 
     def set_xattr(self, name: bytes, value: bytes, *, create: bool = False, replace: bool = False) -> None:
         """Memory only. Raises as the store's set_xattr."""
-        with self._lock:
+        with self.lock:
             check_xattr(self._extra.xattrs, name, value, create=create, replace=replace)
             self._extra.xattrs[name] = value
             self.xattrs_changed = True
 
     def remove_xattr(self, name: bytes) -> None:
         """Memory only. Raises NoSuchAttribute."""
-        with self._lock:
+        with self.lock:
             if self._extra.xattrs.pop(name, None) is None:
                 raise NoSuchAttribute(f"no extended attribute {name!r}")
             self.xattrs_changed = True
@@ -86,8 +87,9 @@ class StagedAttributes:
     def extra(self) -> Extra:
         return self._extra
 
+    @lock_held
     def note_write(self) -> None:
-        """The content changes now: times follow it, also where they were set before. The caller holds the lock."""
+        """The content changes now: times follow it, also where they were set before. Lock held."""
         now = now_ns()
         self._attributes = self._attributes._replace(mtime_ns=now, ctime_ns=now)
         self.changed_attributes.pop("mtime_ns", None)

@@ -5,84 +5,114 @@ calling thread. Rooms above see this class, `UnrecoveredStore` which makes it, a
 
 from __future__ import annotations
 
-import stat
-from collections.abc import Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
-from hcfs.store.attributes import Flags
-from hcfs.store.quarantine import Quarantine
-from hcfs.store.space import Share, Usage
-from hcfs.store.superblock import BLOCK
-from hcfs.store.tree import ROOT_SLOT
+from hcfs.store.allocation import Allocation
+from hcfs.store.census import Census
+from hcfs.store.content import Content
+from hcfs.store.durability import Durability
+from hcfs.store.ledger import Ledger, Observer
+from hcfs.store.metadata_room import MetadataRoom
+from hcfs.store.names import Names
+from hcfs.store.object_metadata import ObjectMetadata
+from hcfs.store.partial_reads import PartialReads
+from hcfs.store.publishing import Publishing
+from hcfs.store.removals import Removals
+from hcfs.store.retention import Retention
+from hcfs.store.staging import Staging
 
 
-class Store(Quarantine):
-    """A recovered store. Made by `UnrecoveredStore.recover`; ended by `close`."""
+class Store:
+    """A recovered store: its parts, and their everyday calls by one name. Made by `UnrecoveredStore.recover`; ended by
+    `close`.
 
-    def usage(self) -> Usage:
-        """Where every byte of the data area is, at one moment. Memory only."""
-        with self.lock:
-            return Usage(
-                capacity=self.superblock.data_blocks * BLOCK,
-                used=self.space.bytes_of(Share.USED),
-                free=self.space.free * BLOCK,
-                staged=self.space.bytes_of(Share.STAGED),
-                pending=self.space.bytes_of(Share.PENDING),
-                quarantined=self.space.bytes_of(Share.QUARANTINED),
-                pinned_used=self.space.pinned_used * BLOCK,
-                objects=self.index.table.objects,
-                files=self.files,
-                staged_objects=self.staged_objects,
-                quarantined_objects=len(self.quarantined_slots),
-                max_objects=self.superblock.max_objects,
-                free_runs=self.space.allocator.runs,
-                largest_free=self.space.allocator.largest_run * BLOCK,
-                fragmented_objects=len(self.index.table.scattered),
-            )
+    What a call means is said where it is defined. The rest is asked of the part whose subject it is, as in
+    `store.durability.checkpoint_due`; the ledger is for the parts, and for whoever works on them in this package."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.superblock = ledger.superblock
+        self.device = ledger.device
+        self.pool = ledger.pool
+        self.counters = ledger.counters
+
+        self.metadata_room = room = MetadataRoom(ledger)
+        self.retention = retention = Retention(ledger)
+        self.durability = durability = Durability(ledger, retention)
+        self.metadata = metadata = ObjectMetadata(ledger, room, retention)
+        self.names = names = Names(ledger, room, retention)
+        self.content = content = Content(ledger, retention)
+        self.partial_reads = PartialReads(ledger.device, ledger.pool, content)
+        self.allocation = allocation = Allocation(ledger, retention, durability.commit)
+        self.staging = staging = Staging(ledger, room, retention, names, metadata, content, allocation)
+        self.publishing = publishing = Publishing(ledger, retention, names, staging)
+        self.removals = removals = Removals(ledger, room, retention, names, metadata)
+        self.census = census = Census(ledger, staging)
+
+        # The parts' own methods: a call costs what it costs there.
+        self.lookup = names.lookup
+        self.is_current = names.is_current
+        self.list_directory = names.list_directory
+        self.listing = names.listing
+        self.parent_of = names.parent_of
+        self.names_of = names.names_of
+        self.path_of = names.path_of
+        self.namespace_of = names.namespace_of
+        self.mkdir = names.mkdir
+        self.symlink = names.symlink
+        self.create_empty = names.create_empty
+        self.unlink = names.unlink
+        self.rmdir = names.rmdir
+        self.rename = names.rename
+        self.link = names.link
+        self.attributes = metadata.attributes
+        self.set_attributes = metadata.set_attributes
+        self.readlink = metadata.readlink
+        self.get_xattr = metadata.get_xattr
+        self.list_xattrs = metadata.list_xattrs
+        self.set_xattr = metadata.set_xattr
+        self.remove_xattr = metadata.remove_xattr
+        self.replace_xattrs = metadata.replace_xattrs
+        self.touch = metadata.touch
+        self.pin = retention.pin
+        self.read = content.read
+        self.stage = staging.stage
+        self.stage_in_place = staging.stage_in_place
+        self.assign = allocation.assign
+        self.require_possible_size = staging.require_possible_size
+        self.publish = publishing.publish
+        self.publish_in_place = publishing.publish_in_place
+        self.quarantine = removals.quarantine
+        self.evict = removals.evict
+        self.commit = durability.commit
+        self.checkpoint = durability.checkpoint
+        self.close = durability.close
+        self.usage = census.usage
+        self.require_writable = ledger.require_writable
+
+    def atomically(self) -> AbstractContextManager[object]:
+        """As a context: what is asked and changed within it is seen by others all at once or not at all, and nobody
+        else changes the store meanwhile. May be entered again by the thread that is in it. Others wait: nothing that
+        blocks is called within. Atomic in memory only: each change is still a transaction of its own, and a crash may
+        come between two."""
+        return self.ledger.lock
 
     @property
-    def slots(self) -> int:
-        """The slot behind the last one that was ever used: where a walk through `objects` ends."""
-        return len(self.index.table)
+    def state(self) -> str:
+        """ "ok", "degraded" or "read-only"."""
+        return self.ledger.state
 
-    def objects(self, first_slot: int = 1) -> Iterator[int]:
-        """Ids of all objects from a slot on, quarantined ones included; objects that come or go meanwhile may be
-        missed."""
-        for slot in self.index.table.slots(first_slot):
-            oid = self.index.table.id[slot]
-            if oid:
-                yield oid
+    @property
+    def state_reason(self) -> str:
+        """Why the state isn't "ok"; "" when it is."""
+        return self.ledger.state_reason
 
-    def files_by_access(self) -> Iterator[tuple[int, int, int, bytes, int]]:
-        """(id, namespace, blocks, first name, nanoseconds from its last change to its last access) of every committed
-        file, the least recently accessed first. For the start of a mount: nobody may change the store meanwhile.
+    def attach(self, observer: Observer, make_room: Callable[[int], bool]) -> None:
+        """What stands above the store: told of committed files, and asked for room with the blocks that are wanted, or
+        0 for room in the metadata; True: try again. `make_room` is called without the store's locks."""
+        self.ledger.observer, self.ledger.make_room = observer, make_room
 
-        Reads the columns: a million objects take 1 s, against 9 s by the calls that answer for one object."""
-        table, tree = self.index.table, self.index.tree
-        ids, counts, parents, names = table.id, table.first_count, tree.parent, tree.name
-        quarantined = int(Flags.QUARANTINED)
-        rows = zip(parents, table.mode, table.flags, strict=False)
-        slots = [
-            slot
-            for slot, (parent, mode, flags) in enumerate(rows)
-            if parent and stat.S_ISREG(mode) and not flags & quarantined
-        ]
-        slots.sort(key=table.last_access_ns.__getitem__)
-        namespaces: dict[int, int] = {}
-        for slot in slots:
-            # Each directory on the way is walked once: a deep tree would take the square of its depth.
-            way, parent = [slot], parents[slot]
-            while parent not in namespaces and parent != ROOT_SLOT:
-                way.append(parent)
-                parent = parents[parent]
-            namespace = ids[way[-1]] if parent == ROOT_SLOT else namespaces[parent]
-            namespaces.update(dict.fromkeys(way[1:], namespace))
-            since_change = table.last_access_ns[slot] - table.ctime_ns[slot]
-            yield ids[slot], namespace, counts[slot] or table.blocks(slot), names[slot] or b"", since_change
-
-    def drop_lost(self, oids: list[int]) -> None:
-        """Drop objects that recovery found unusable."""
-        for oid in oids:
-            with self.change() as transaction:
-                slot = self.index.table.slot(oid)
-                if slot:
-                    self._drop_named(transaction, slot)
+    def when_pending(self, tell: Callable[[], None] | None) -> None:
+        """Whom to tell when a change waits for a commit and none did before. It must only signal."""
+        self.ledger.on_pending = tell

@@ -52,10 +52,10 @@ class Wipe:
         self._wiped = 0
         self._passed = 0
         self._freed = Intervals()
-        with store.lock:
-            self._todo = store.space.allocator.free_runs()
-            self._parked = store.parked_oids()
-            store.space.on_free.append(self._note)
+        with store.ledger.lock:
+            self._todo = store.ledger.space.allocator.free_runs()
+            self._parked = store.retention.parked_oids()
+            store.ledger.space.on_free.append(self._note)
         self.total_bytes = sum(count for _, count in self._todo) * BLOCK
         """What was free when it began."""
 
@@ -79,22 +79,22 @@ class Wipe:
                 self._zero(block, count)
                 self._passed += count
             deadline = time.monotonic() + patience_s
-            with store.lock:
+            with store.ledger.lock:
                 # What is begun from now on gets blocks that are wiped.
-                writing = set(store.staged)
+                writing = set(store.staging.staged)
             while True:
                 self._zero_freed()
-                with store.lock:
+                with store.ledger.lock:
                     left = self._left(writing, stopped)
                     done = not self._freed and left.complete
                 if done or stop() or time.monotonic() > deadline:
                     break
                 time.sleep(POLL_S)
         finally:
-            with store.lock:
-                store.space.on_free.remove(self._note)
+            with store.ledger.lock:
+                store.ledger.space.on_free.remove(self._note)
                 # For the commit to flush before it is taken for done.
-                store.data_written = True
+                store.ledger.data_written = True
         store.commit()
         return left
 
@@ -103,16 +103,16 @@ class Wipe:
         unfinished = [
             each
             for each in writing
-            if each in self._store.staged
+            if each in self._store.staging.staged
             and each.blocks_held
             and (each.namespace == self._namespace or not each.sealed)
         ]
-        return Wiped(self._wiped, self._store.parked_bytes(self._parked), len(unfinished), stopped)
+        return Wiped(self._wiped, self._store.retention.parked_bytes(self._parked), len(unfinished), stopped)
 
     def _zero_freed(self) -> None:
         most = self._most
         while True:
-            with self._store.lock:
+            with self._store.ledger.lock:
                 piece = self._freed.take(most)
             if piece is None:
                 return
@@ -130,15 +130,15 @@ class Wipe:
 
     def _zero(self, block: int, count: int) -> None:
         store = self._store
-        with store.lock:
-            runs = store.space.withhold(block, count)
+        with store.ledger.lock:
+            runs = store.ledger.space.withhold(block, count)
         try:
             for first, length in runs:
                 store.device.zero(first * BLOCK, length * BLOCK)
                 self._wiped += length * BLOCK
         except DeviceError:
-            with store.lock:
+            with store.ledger.lock:
                 store.counters.device_errors += 1
             raise
         finally:
-            store.restore(runs)
+            store.retention.restore(runs)

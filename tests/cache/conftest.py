@@ -48,7 +48,7 @@ class Rig:
 
     def namespace(self, name: str = "kv") -> int:
         """A directory at the root, made where it is absent; threads may ask for it at once."""
-        with self.store.lock:
+        with self.store.atomically():
             oid = self.store.lookup(ROOT_ID, name.encode())
             return oid if oid is not None else self.store.mkdir(ROOT_ID, name.encode(), 0o755, 0, 0)
 

@@ -127,7 +127,7 @@ def test_quarantined_objects_go_first(rig: Rig) -> None:
     rig.store.quarantine(made[-1], "for the test")
     rig.put("new", 64)
     assert rig.gone() == []
-    assert rig.store.quarantined() == []
+    assert rig.store.removals.quarantined() == []
     rig.put("newer", 64)
     assert rig.gone() == ["fill00000"]
     assert rig.cache.statistics().evictions == 2
@@ -189,8 +189,8 @@ def test_a_full_object_table_makes_room_too(make_rig: Callable[..., Rig]) -> Non
 
 def test_a_read_only_store_evicts_nothing_and_says_so(rig: Rig) -> None:
     rig.fill()
-    rig.store.state = "read-only"
-    rig.store.state_reason = "the test says so"
+    rig.store.ledger.state = "read-only"
+    rig.store.ledger.state_reason = "the test says so"
     with pytest.raises(ReadOnlyStore):
         rig.cache.make_room(1)
     assert rig.gone() == []

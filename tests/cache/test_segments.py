@@ -164,7 +164,7 @@ def test_used_again_outlives_a_remount(rig: Rig) -> None:
     for number in (3, 30, 5):
         rig.store.touch(made[number], stored + (ONE_USE_S + 60 + number) * 1_000_000_000)
     rig.store.touch(made[7], stored + (ONE_USE_S - 10) * 1_000_000_000)
-    rig.store.flush_touches()
+    rig.store.durability.flush_touches()
     rig.remount()
     assert rig.cache.evict_namespace(rig.namespace(), 37 * 4 * BLOCK).objects == 37
     assert rig.names() == ["n03", "n05", "n30"]

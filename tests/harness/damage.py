@@ -122,7 +122,7 @@ def _map(store: Store, device: RecordingDevice, batches: list[tuple[int, int, by
         Place("first superblock", 0, BLOCK),
         Place("last superblock", (sb.device_blocks - 1) * BLOCK, sb.device_blocks * BLOCK),
     ]
-    for number, words in ((store.region, "current"), (1 - store.region, "older")):
+    for number, words in ((store.ledger.region, "current"), (1 - store.ledger.region, "older")):
         current = words == "current"
         reader = RegionReader(device, sb, number)
         header = read_headers(device, sb, number).header
@@ -149,21 +149,21 @@ def _map(store: Store, device: RecordingDevice, batches: list[tuple[int, int, by
         kind = "log's last batch" if last else "log's first batch" if index == 0 else "log's middle"
         places.append(Place(kind, start, filled - 8, frozenset({path}), not last, older=True))
         places.append(Place("padding of a batch", -(-filled // 8) * 8 + 8, end, detected=False))
-    region_end = (sb.regions[store.region] + sb.header_copy) * BLOCK
+    region_end = (sb.regions[store.ledger.region] + sb.header_copy) * BLOCK
     places.append(Place("behind the log", batches[-1][1], region_end, detected=False))
-    for oid in store.objects():
+    for oid in store.census.objects():
         attributes = store.attributes(oid)
         if attributes.kind is not Kind.FILE:
             continue
         paths = frozenset(store.path_of(parent) + b"/" + name for parent, name in store.names_of(oid))
-        for extent in store.extents_of(oid):
+        for extent in store.content.extents_of(oid):
             start, end = extent.block * BLOCK, (extent.block + extent.count) * BLOCK
             used.append((start, end))
             stop = start + min(end - start, attributes.size - extent.logical * BLOCK)
             places.append(Place("granule", start, stop, paths, position=extent.logical * BLOCK))
             if stop < end:
                 places.append(Place("padding of a granule", stop, end, detected=False))
-    for block, count in store.space.allocator.free_runs():
+    for block, count in store.ledger.space.allocator.free_runs():
         places.append(Place("free space", block * BLOCK, (block + count) * BLOCK, detected=False))
     return [place for place in places if place.start < place.end]
 

@@ -220,7 +220,7 @@ def _refuses_changes(store: Store, device: Watched) -> None:
         else:
             answer = "done"
         assert store.state_reason in answer, f"a store that had to stop answers a change with: {answer}"
-    for oid in list(store.objects()):
+    for oid in list(store.census.objects()):
         if store.attributes(oid).kind is Kind.FILE:
             snapshots.read_all(store, oid)
     assert len(device.calls) == calls, f"a store that had to stop goes on with {device.calls[calls:]}"

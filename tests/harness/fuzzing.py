@@ -27,7 +27,6 @@ from hcfs.store.check import check
 from hcfs.store.errors import CorruptMetadata, UnsupportedFormat
 from hcfs.store.extents import decode_extents
 from hcfs.store.frame import MAX_PAYLOAD, FrameType, encode, seed
-from hcfs.store.items import Index, apply
 from hcfs.store.log import encode_batch
 from hcfs.store.mkfs import format_device
 from hcfs.store.page_reader import load
@@ -35,6 +34,7 @@ from hcfs.store.region import LogScan, RegionReader
 from hcfs.store.region_header import RegionHeader, decode_header, read_headers
 from hcfs.store.repair import repair
 from hcfs.store.replay import EXHAUSTED
+from hcfs.store.transactions import MetadataIndex, apply
 
 SECONDS_MAX = 5.0
 BYTES_MAX = 64 << 20
@@ -99,7 +99,7 @@ def parse_frames(data: bytes) -> OverlayDevice:
 def parse_transaction(data: bytes) -> OverlayDevice | None:
     """One transaction with a right checksum."""
     with suppress(CorruptMetadata):
-        apply(memoryview(data), Index(workloads.GRANULE, base_superblock().max_slot))
+        apply(memoryview(data), MetadataIndex(workloads.GRANULE, base_superblock().max_slot))
     return log_of(encode_batch([data], 1, REGION_SEED)) if data else None
 
 
@@ -111,7 +111,7 @@ def parse_transactions(data: bytes) -> OverlayDevice:
 def parse_page(data: bytes) -> OverlayDevice | None:
     """One checkpoint page with a right checksum."""
     with suppress(CorruptMetadata):
-        load(memoryview(data), 0, Index(workloads.GRANULE, base_superblock().max_slot))
+        load(memoryview(data), 0, MetadataIndex(workloads.GRANULE, base_superblock().max_slot))
     if not 0 < len(data) <= MAX_PAYLOAD:
         return None
     return region_of(encode(FrameType.PAGE, 0, 0, data, REGION_SEED), 1, b"")
@@ -213,7 +213,7 @@ def use_everything(device: OverlayDevice) -> None:
             continue
         with suppress(HcfsError):
             snapshots.take(store)
-        list(store.files_by_access())
+        list(store.census.files_by_access())
         store.usage()
         if store.state == "read-only":
             continue
@@ -235,7 +235,10 @@ def use_everything(device: OverlayDevice) -> None:
     if any(problem.detail == EXHAUSTED for problem in report.problems):
         return  # nothing is written any more
     # Nobody else has what isn't synced: a repair leaves it where it is.
-    kept = {"/" + store.path_of(oid).decode(errors="backslashreplace") for oid, _ in store.with_xattr(UNSYNCED_XATTR)}
+    kept = {
+        "/" + store.path_of(oid).decode(errors="backslashreplace")
+        for oid, _ in store.metadata.with_xattr(UNSYNCED_XATTR)
+    }
     left = [
         problem
         for problem in report.problems

@@ -247,7 +247,7 @@ def mount(device: BlockDevice) -> None:
         for namespace in cache.namespaces.names().values():
             json.dumps([str(cache.namespaces.usage(namespace)), cache.unsynced_bytes(namespace)])
         json.dumps(Scrubbing(filesystem).status())
-        json.dumps([str(each) for each in store.quarantined()])
+        json.dumps([str(each) for each in store.removals.quarantined()])
         _look_around(filesystem)
         cache.make_room(1)
     finally:

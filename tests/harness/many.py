@@ -57,22 +57,22 @@ def fill(image: Path, objects: int) -> None:
         _add(store, namespace, name, zeros)
         if number % 4096 == 0:
             # The checkpoint holds it all; what the log would hold is only memory.
-            store.queue.clear()
-    store.queue.clear()
+            store.ledger.queue.clear()
+    store.ledger.queue.clear()
     store.checkpoint()
     store.close()
 
 
 def _add(store: Store, namespace: int, name: bytes, content: bytes) -> None:
-    with store.change() as transaction:
-        oid, now = store.new_id(), transaction.time_ns
-        runs = store.space.stage(1)
+    with store.ledger.change() as transaction:
+        oid, now = store.ledger.new_id(), transaction.time_ns
+        runs = store.ledger.space.stage(1)
         assert runs is not None
-        store.space.move(Share.STAGED, Share.USED, 1)
-        checksum = store.checksummer.checksum(oid, 0, content).to_bytes(4, "little")
+        store.ledger.space.move(Share.STAGED, Share.USED, 1)
+        checksum = store.ledger.checksummer.checksum(oid, 0, content).to_bytes(4, "little")
         extents = (Extent(0, runs[0][0], 1),)
         mode = stat.S_IFREG | 0o644
-        sequence = store.next_sequence
+        sequence = store.ledger.next_sequence
         transaction.put(Row(oid, mode, 0, 0, 0, len(content), now, now, now, sequence, now, extents, checksum, b""))
         transaction.name(namespace, name, oid)
-    store.files += 1
+    store.ledger.files += 1

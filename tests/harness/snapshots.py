@@ -47,7 +47,7 @@ def take(store: Store) -> Snapshot:
         entries.append(
             (path, oid, a.mode, a.uid, a.gid, a.nlink, a.size, a.blocks, *times, a.generation, a.state, xattrs, content)
         )
-    set_aside = frozenset((q.id, q.path, q.reason, q.blocks, q.since_ns) for q in store.quarantined())
+    set_aside = frozenset((q.id, q.path, q.reason, q.blocks, q.since_ns) for q in store.removals.quarantined())
     return Snapshot(frozenset(entries), set_aside)
 
 
@@ -63,10 +63,10 @@ def read_all(store: Store, oid: int) -> bytes:
 def check_space(store: Store) -> None:
     """AssertionError unless every block of the data area belongs to exactly one extent or is free, and the usage says
     so. For a store with nothing staged, pinned or pending."""
-    runs: list[tuple[int, int]] = list(store.space.allocator.free_runs())
+    runs: list[tuple[int, int]] = list(store.ledger.space.allocator.free_runs())
     free = sum(count for _, count in runs)
-    for oid in store.objects():
-        runs.extend((extent.block, extent.count) for extent in store.extents_of(oid))
+    for oid in store.census.objects():
+        runs.extend((extent.block, extent.count) for extent in store.content.extents_of(oid))
     runs.sort()
     at = store.superblock.data_start
     for block, count in runs:

@@ -185,8 +185,8 @@ class Session:
         self.store.quarantine(self.file(path), "as a test")
 
     def purge(self) -> None:
-        for set_aside in self.store.quarantined()[:1]:
-            self.store.purge(set_aside.id)
+        for set_aside in self.store.removals.quarantined()[:1]:
+            self.store.removals.purge(set_aside.id)
 
     def abandon(self, path: bytes, size: int) -> None:
         """Written, and never published."""

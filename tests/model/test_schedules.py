@@ -137,7 +137,7 @@ def test_it_sees_writes_that_are_not_held_off_while_their_file_is_sealed(monkeyp
 def test_it_sees_checksums_of_two_writes_in_one_granule(monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def alone(staged: Staged, start: int, end: int) -> Iterator[None]:
-        with staged._store.lock:
+        with staged.lock:
             staged._note_change()
         yield
 

@@ -229,7 +229,7 @@ class StoreMachine(TreeMachine):
         if node is None or node.kind != "f":
             return
         oid = self.target.oid(path)
-        pinned = self.target.store.pinned(oid)
+        pinned = self.target.store.retention.pinned(oid)
         names = self.target.store.evict(oid)
         assert (names is None) == pinned
         if names is not None:
@@ -246,9 +246,9 @@ class StoreMachine(TreeMachine):
         names = self.target.store.quarantine(self.target.oid(path), "the model says so")
         assert len(names) == len(self.model.names_of(node))
         self.model.drop(node)
-        kept = self.target.store.quarantined()
+        kept = self.target.store.removals.quarantined()
         if len(kept) > QUARANTINED:
-            self.target.store.purge(kept[0].id)
+            self.target.store.removals.purge(kept[0].id)
 
     @rule(path=st.sampled_from(WRITTEN), number=numbers)
     def failed_store(self, path: str, number: int) -> None:

@@ -236,7 +236,7 @@ def test_a_handle_speaks_and_answers(rig: Rig, me: Process, control: int) -> Non
 
 def test_a_read_only_store_refuses(rig: Rig, me: Process, control: int) -> None:
     me.put(b"a", b"1")
-    rig.store.state = "read-only"
+    rig.store.ledger.state = "read-only"
     handle = rig.fs.open(control, os.O_RDWR, me.caller).handle  # type: ignore[union-attr]
     assert errno_of(me.write, handle, b'{"command": "evict", "namespace": "kv"}') == "EROFS"
     assert "read-only" in json.loads(me.read(handle))["error"]

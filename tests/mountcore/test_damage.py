@@ -9,7 +9,7 @@ SIZE = 4 * GRANULE
 
 def flip(rig: Rig, ino: int, offset: int) -> None:
     """Flip one byte of an object on the medium."""
-    extent = rig.store.extents_of(ino)[0]
+    extent = rig.store.content.extents_of(ino)[0]
     at = extent.block * 4096 + offset
     buffer = bytearray(4096)
     rig.device.read_into(at // 4096 * 4096, memoryview(buffer))

@@ -43,10 +43,10 @@ def test_too_large_by_path(rig: Rig, me: Process) -> None:
 def test_the_largest_size_is_possible(rig: Rig, me: Process) -> None:
     """It needs no room: what was never written is a hole."""
     handle = me.open(b"f", W)
-    finish(me.fs.setattr(me.lookup(b"f").ino, Changes(size=rig.store.max_object_bytes), handle, me.caller))
-    larger = Changes(size=rig.store.max_object_bytes + 1)
+    finish(me.fs.setattr(me.lookup(b"f").ino, Changes(size=rig.store.staging.max_object_bytes), handle, me.caller))
+    larger = Changes(size=rig.store.staging.max_object_bytes + 1)
     assert errno_of(me.fs.setattr, me.lookup(b"f").ino, larger, handle, me.caller) == "EFBIG"
-    assert me.stat(b"f").size == rig.store.max_object_bytes
+    assert me.stat(b"f").size == rig.store.staging.max_object_bytes
 
 
 def test_an_open_that_never_came_keeps_no_directory(rig: Rig, me: Process, other: Process) -> None:

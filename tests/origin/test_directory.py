@@ -206,17 +206,37 @@ def test_uploads_and_removals_stay_beneath(shared: Mount, origin: Path, outside:
     assert errno_of(store, there / "d" / "new", b"new") == "EIO"
     assert errno_of(store, there / "d" / "secret", b"overwritten") == "EIO"
     assert errno_of(os.unlink, there / "d" / "secret") == "EIO"
-    assert "leads out" in origin_status(shared, there)["last_error"]
+    assert "a symlink is on its way" in origin_status(shared, there)["last_error"]
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == {"secret": SECRET}
     (origin / "d").unlink()
     (origin / "here").symlink_to("moved")
     (origin / "file").symlink_to("moved/secret")
     other = served(shared, origin, "stays-beneath-2", "--write-policy", "write-through")
-    put(other / "here" / "new", b"new")  # a symlink that stays beneath is followed
-    assert (origin / "moved" / "new").read_bytes() == b"new"
+    assert load(other / "here" / "secret") == b"not so secret"  # a symlink that stays beneath is read through
+    assert errno_of(store, other / "here" / "new", b"new") == "EIO"  # and nothing is written through it
+    assert errno_of(os.unlink, other / "here" / "secret") == "EIO"
+    assert os.listdir(origin / "moved") == ["secret"]
     put(other / "file", b"of its own")  # and the file takes the place of one
     assert (origin / "file").read_bytes() == b"of its own"
     assert (origin / "moved" / "secret").read_bytes() == b"not so secret"
+
+
+def test_a_symlink_of_somebody_elses_lends_nobody_the_daemons_rights(
+    shared: Mount, origin: Path, outside: Path
+) -> None:
+    """Who owns a directory of the origin puts a symlink in its place, to one in which only the daemon may write."""
+    (origin / "theirs" / "d").mkdir(parents=True)
+    (origin / "private").mkdir(mode=0o700)
+    (origin / "private" / "f").write_bytes(SECRET)
+    (origin / "theirs" / "d" / "f").write_bytes(b"theirs")
+    there = served(shared, origin, "lends-nothing", "--write-policy", "write-through")
+    assert load(there / "theirs" / "d" / "f") == b"theirs"
+    (origin / "theirs" / "d").rename(origin / "theirs" / "was")
+    (origin / "theirs" / "d").symlink_to("../private")
+    assert errno_of(store, there / "theirs" / "d" / "f", b"overwritten") == "EIO"
+    assert errno_of(store, there / "theirs" / "d" / "new", b"new") == "EIO"
+    assert errno_of(os.unlink, there / "theirs" / "d" / "f") == "EIO"
+    assert {path.name: path.read_bytes() for path in (origin / "private").iterdir()} == {"f": SECRET}
 
 
 def test_special_files_are_not_there(shared: Mount, origin: Path) -> None:

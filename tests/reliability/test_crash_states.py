@@ -14,11 +14,12 @@ from harness.overlay import OverlayDevice
 from harness.recording import Event, Flush, Mark, RecordingDevice, Write, epochs
 
 from hcfs.device import BufferPool
-from hcfs.store import BLOCK, Store, UnrecoveredStore, format_device, read_superblock, recovery
+from hcfs.store import BLOCK, UnrecoveredStore, format_device, read_superblock, recovery
 from hcfs.store.check import check
-from hcfs.store.core import Core
+from hcfs.store.durability import Durability
 from hcfs.store.errors import NotAStore
 from hcfs.store.region_header import MAGIC as REGION_MAGIC
+from hcfs.store.retention import Retention
 
 SEED = 20
 
@@ -87,20 +88,22 @@ def test_it_sees_data_that_is_not_flushed_before_its_record(monkeypatch):
 
 
 def test_it_sees_blocks_that_are_used_again_too_early(monkeypatch):
-    free_extents = Core.free_extents
+    free_extents = Retention.free_extents
 
-    def at_once(core, oid, share, extents):
-        free_extents(core, oid, share, extents)
-        freed, core.freed = core.freed, []
-        core.settle_freed(freed)
+    def at_once(retention, oid, share, extents):
+        free_extents(retention, oid, share, extents)
+        retention.settle(retention.take_freed())
 
-    monkeypatch.setattr(Core, "free_extents", at_once)
+    monkeypatch.setattr(Retention, "free_extents", at_once)
     with pytest.raises(CrashFinding):
         explore_broken([("unlink", b"kv/d1/a"), ("write", b"kv/d2/b", 9000)])
 
 
 def test_it_sees_a_commit_that_returns_before_its_flush(monkeypatch):
-    monkeypatch.setattr(Store, "_append", lambda store, payloads, first: store.writer.append(payloads, first))
+    def unflushed(durability, payloads, first):
+        return durability._ledger.writer.append(payloads, first)
+
+    monkeypatch.setattr(Durability, "_append", unflushed)
     with pytest.raises(CrashFinding):
         explore_broken([("mkdir", b"kv/d1/x"), ("commit",)])
 
@@ -181,7 +184,7 @@ def damage_behind_a_checkpoint(device: RecordingDevice, session: workloads.Sessi
             session.checkpoint()
         session.write(b"kv/d1/%d" % number, 3000)
         session.commit()
-    device.contents[session.store.superblock.regions[session.store.region] * BLOCK + at] ^= 1
+    device.contents[session.store.superblock.regions[session.store.ledger.region] * BLOCK + at] ^= 1
     return {0, 1, 2, 3, 4, 5}
 
 

@@ -85,7 +85,7 @@ def test_a_lost_renaming_cannot_leave_directories_that_lie_in_each_other():
     assert not check(device, data=True).clean
     for read_only in (True, False):
         store = UnrecoveredStore.open(device, BufferPool(4 << 20)).recover(read_only)
-        assert list(store.files_by_access()) or read_only
+        assert list(store.census.files_by_access()) or read_only
         found = Session(store, session.random)
         assert found.find(b"kv/d2/b")
         assert not found.find(b"kv/e")
@@ -113,11 +113,11 @@ def test_it_sees_a_reader_that_does_not_verify(monkeypatch):
     place = max(victim.by_kind()["granule"], key=lambda place: place.end - place.start)
     patches = damage.flip(victim, place, random.Random(1))
 
-    def careless(store, pin, first, last):
-        granule = store.superblock.granule
+    def careless(content, pin, first, last):
+        granule = content._granule_bytes
         start, end = first * granule, min((last + 1) * granule, pin.size)
-        buffer = store.pool.acquire(-(-(end - start) // 4096) * 4096)
-        store._fill(pin, start // 4096, buffer)
+        buffer = content._pool.acquire(-(-(end - start) // 4096) * 4096)
+        content._fill(pin, start // 4096, buffer)
         return buffer[: end - start]
 
     assert not check(OverlayDevice(victim.image, patches), data=True).clean

@@ -20,6 +20,7 @@ from hcfs.errors import HcfsError
 from hcfs.store import BLOCK, Store, UnrecoveredStore
 from hcfs.store.check import check
 from hcfs.store.errors import ReadOnlyStore, StagedFailed, UnreadableGranule
+from hcfs.store.ledger import Ledger
 from hcfs.store.repair import repair
 
 SEED = 30
@@ -111,7 +112,7 @@ def test_a_failed_read_names_its_granule_and_changes_nothing(device, session, ki
     session.write(b"kv/d1/big", 3 * GRANULE)
     session.commit()
     oid = session.file(b"kv/d1/big")
-    (extent, *_) = session.store.extents_of(oid)
+    (extent, *_) = session.store.content.extents_of(oid)
     bad = extent.block * BLOCK + GRANULE
     device.hooks.append(Fault("read", start=bad, end=bad + 1, kind=kind))
     pin = session.store.pin(oid)
@@ -212,7 +213,7 @@ def test_a_region_that_cannot_be_read_is_left_alone_until_it_is_repaired():
     session.write(b"kv/d1/new", 5000)
     session.commit()
     latest = session.snapshot()
-    start = session.store.superblock.regions[session.store.region] * BLOCK
+    start = session.store.superblock.regions[session.store.ledger.region] * BLOCK
     fault = Fault("read", start, start + 1)
     broken = Watched(device, fault)
     writes = len(device.writes)
@@ -268,12 +269,12 @@ def test_a_recovery_that_cannot_mend_fails_and_can_be_repeated(operation, kind):
 
 
 def test_the_campaign_sees_a_flush_that_is_tried_again(monkeypatch):
-    fail_stop = Store.fail_stop
+    fail_stop = Ledger.fail_stop
 
-    def careless(store: Store, error: Exception) -> None:
-        fail_stop(store, error)
-        store.state, store.stopped = "ok", False
+    def careless(ledger: Ledger, error: Exception) -> None:
+        fail_stop(ledger, error)
+        ledger.state, ledger.stopped = "ok", False
 
-    monkeypatch.setattr(Store, "fail_stop", careless)
+    monkeypatch.setattr(Ledger, "fail_stop", careless)
     with pytest.raises(AssertionError):
         run_with_fault(image(), [("mkdir", b"kv/d1/x"), ("commit",)], 1, Fault("flush", times=1))

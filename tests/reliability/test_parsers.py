@@ -104,7 +104,7 @@ def test_a_store_never_uses_a_slot_that_the_next_mount_would_refuse():
     store = workloads.open_store(OverlayDevice(fuzzing.base(), []))
     kv = store.lookup(1, b"kv")
     assert kv is not None
-    store.index.max_slot = len(store.index.table) + 1
+    store.ledger.index.max_slot = len(store.ledger.index.table) + 1
     staged = [store.stage(None, namespace=kv, mode=0, uid=0, gid=0) for _ in range(2)]
     for _ in range(2):
         with pytest.raises(MetadataFull):

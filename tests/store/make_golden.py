@@ -91,7 +91,7 @@ class Maker:
         for number, staged in enumerate(both):
             staged.seal()
             store.publish(staged, directory, b"scattered %d" % number)
-            assert len(store.extents_of(staged.id)) > 1
+            assert len(store.content.extents_of(staged.id)) > 1
         store.symlink(kv, b"symlink", b"directory/deep/caf\xe9", 3, 4)
         store.set_xattr(kv, b"user.kept", b"1")
         bad = self.put(kv, b"bad", 2 * GRANULE)
@@ -135,8 +135,8 @@ class Maker:
     def torn_tail(self) -> None:
         """A batch of which the first sector came through."""
         store = self.store
-        assert store.writer is not None
-        at = store.superblock.regions[store.region] * BLOCK + store.writer.at
+        assert store.ledger.writer is not None
+        at = store.superblock.regions[store.ledger.region] * BLOCK + store.ledger.writer.at
         kv = store.lookup(ROOT_ID, b"kv") or 0
         self.put(kv, b"not acknowledged", 10, long=bytes(range(1, 256)) * 5)
         store.commit()

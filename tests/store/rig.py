@@ -40,7 +40,7 @@ def again(store: Store) -> Store:
 
 def namespace(store: Store, name: bytes = b"kv") -> int:
     """A directory at the root, made where it is absent; threads may ask for it at once."""
-    with store.lock:
+    with store.atomically():
         found = store.lookup(ROOT_ID, name)
         return store.mkdir(ROOT_ID, name, 0o755, 0, 0) if found is None else found
 
@@ -102,30 +102,32 @@ def check_space(store: Store, *staged: Staged) -> None:
     """Every block of the data area is free, or belongs to one owner; the shares say so. `staged`: all there are."""
     usage = store.usage()
     assert usage.used + usage.free + usage.staged + usage.pending + usage.quarantined == usage.capacity
-    with store.lock:
-        table, runs = store.index.table, []
+    with store.atomically():
+        table, runs = store.ledger.index.table, []
         committed = {
             oid: [(e.block, e.count) for e in table.extents(table.slot(oid))]
             for oid in [table.id[slot] for slot in table.slots()]
         }
         for own in committed.values():
             runs += own
-        quarantined = sum(n for oid, own in committed.items() if store.is_quarantined(oid) for _, n in own)
+        quarantined = sum(n for oid, own in committed.items() if store.removals.is_quarantined(oid) for _, n in own)
         assert usage.quarantined == quarantined * BLOCK
         assert usage.used == sum(n for own in committed.values() for _, n in own) * BLOCK - usage.quarantined
         held = [run for s in staged if not s.ended for run in s._windows.runs()]
         assert usage.staged == sum(n for _, n in held) * BLOCK
-        pending = [run for _, own in store.freed for run in own]
-        pending += [run for own in store._parked.values() for run in own]
+        pending = [run for _, own in store.retention.freed for run in own]
+        pending += [run for own in store.retention._parked.values() for run in own]
         assert usage.pending == sum(n for _, n in pending) * BLOCK
-        runs += held + pending + store.space.allocator.free_runs()
+        runs += held + pending + store.ledger.space.allocator.free_runs()
         at = store.superblock.data_start
         for block, count in sorted(runs):
             assert block == at, f"blocks from {min(at, block)} on have no owner, or two"
             at += count
         assert at == store.superblock.data_start + store.superblock.data_blocks
         pinned = sum(
-            table.blocks(table.slot(oid)) for oid in store._pins if table.slot(oid) and not store.is_quarantined(oid)
+            table.blocks(table.slot(oid))
+            for oid in store.retention._pins
+            if table.slot(oid) and not store.removals.is_quarantined(oid)
         )
         assert usage.pinned_used == pinned * BLOCK
 

@@ -13,10 +13,10 @@ from hcfs.device import MemoryDevice
 from hcfs.store import BLOCK, ROOT_ID, Extent, Store
 from hcfs.store.check import check
 from hcfs.store.errors import CorruptMetadata
-from hcfs.store.items import Transaction
 from hcfs.store.repair import repair
 from hcfs.store.superblock import read_superblock
 from hcfs.store.table import Row
+from hcfs.store.transactions import Transaction
 
 
 class Scene:
@@ -31,7 +31,7 @@ class Scene:
         self.store.commit()
 
     def spoil(self) -> None:
-        (extent,) = self.store.extents_of(self.bad)
+        (extent,) = self.store.content.extents_of(self.bad)
         self.device.contents[extent.block * BLOCK + GRANULE + 1] ^= 1
 
 
@@ -81,7 +81,7 @@ def test_damaged_data(scene: Scene) -> None:
     assert (done.kind, done.where) == ("object", "/kv/bad")
     assert progress[-1][0] == progress[-1][1] == 2 * (3 * GRANULE + 5)
     store = recover(scene.device)
-    assert [q.path for q in store.quarantined()] in ([b"kv/hidden", b"kv/bad"], [b"kv/bad", b"kv/hidden"])
+    assert [q.path for q in store.removals.quarantined()] in ([b"kv/hidden", b"kv/bad"], [b"kv/bad", b"kv/hidden"])
     assert named(store, b"good") == content(b"good", 3 * GRANULE + 5)
     assert check(scene.device, data=True).clean
 
@@ -104,7 +104,7 @@ def test_an_older_superblock(scene: Scene) -> None:
 
 
 def test_data_that_cannot_be_read(scene: Scene) -> None:
-    (extent,) = scene.store.extents_of(scene.bad)
+    (extent,) = scene.store.content.extents_of(scene.bad)
     at = extent.block * BLOCK + GRANULE
     failing = Watched(scene.device, Fault("read", at, at + 1))
     assert check(failing).clean
@@ -150,10 +150,11 @@ def a_root_with_flags(scene: Scene, transaction: Transaction) -> None:
     ids=lambda wrong: wrong.__name__,
 )
 def test_records_that_cannot_be(scene: Scene, wrong: Callable[[Scene, Transaction], None]) -> None:
-    transaction = Transaction(scene.store.index, 5)
+    transaction = Transaction(scene.store.ledger.index, 5)
     wrong(scene, transaction)
     scene.store.commit()
-    scene.store.enqueue(bytes(transaction.payload))
+    with scene.store.atomically():
+        scene.store.ledger.enqueue(bytes(transaction.payload))
     scene.store.commit()
     before = bytes(scene.device.contents)
     assert not check(scene.device, data=True).clean
@@ -169,8 +170,8 @@ def test_records_that_cannot_be(scene: Scene, wrong: Callable[[Scene, Transactio
 
 def test_a_damaged_log(scene: Scene) -> None:
     store = scene.store
-    assert store.writer is not None
-    at = store.superblock.regions[store.region] * BLOCK + store.writer.at
+    assert store.ledger.writer is not None
+    at = store.superblock.regions[store.ledger.region] * BLOCK + store.ledger.writer.at
     store.unlink(namespace(store), b"good")
     store.commit()
     put(store, b"later", b"x")
@@ -186,7 +187,7 @@ def test_a_damaged_log(scene: Scene) -> None:
 def header_block(store: Store, which: str, place: str) -> int:
     """Block of the device: the header of the current or the older region, or its copy."""
     sb = store.superblock
-    start = sb.regions[store.region if which == "current" else 1 - store.region]
+    start = sb.regions[store.ledger.region if which == "current" else 1 - store.ledger.region]
     return start if place == "header" else start + sb.header_copy
 
 
@@ -244,9 +245,9 @@ def test_nothing_usable(scene: Scene) -> None:
 def test_rows_that_cannot_be(scene: Scene) -> None:
     store, kv = scene.store, namespace(scene.store)
     start = store.superblock.data_start
-    (taken,) = store.extents_of(scene.good)
+    (taken,) = store.content.extents_of(scene.good)
     for number, extents in enumerate(((Extent(0, taken.block, 1),), (Extent(0, start - 1, 1),), ())):
-        with store.change() as transaction:
+        with store.ledger.change() as transaction:
             oid = 99 << 32 | 40 + number
             transaction.put(Row(oid, stat.S_IFREG | 0o644, 0, 0, 0, 9, 1, 1, 1, 1, 1, extents, bytes(4), b""))
             if extents:

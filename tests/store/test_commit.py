@@ -28,7 +28,7 @@ from store.rig import (
 
 from hcfs.device import DeviceError
 from hcfs.store import BLOCK, ROOT_ID, Store
-from hcfs.store import durability as durability_module
+from hcfs.store import checkpoints as checkpoints_module
 from hcfs.store.errors import ChecksumMismatch, MetadataFull, ReadOnlyStore, UnreadableChecksums, UnreadableGranule
 
 
@@ -115,7 +115,7 @@ def test_a_checkpoint_becomes_current_last(store: Store, watched: Watched) -> No
     assert order(store, watched) == ["region 0", "flush", "header 0", "flush", "copy 0", "flush"]
     assert store.counters.checkpoints == 2
     found = again(store)
-    assert (found.region, tree_of(found)) == (0, tree_of(store))
+    assert (found.ledger.region, tree_of(found)) == (0, tree_of(store))
 
 
 def test_commits_of_several_threads_are_one_after_the_other(store: Store, watched: Watched) -> None:
@@ -138,17 +138,17 @@ def test_commits_of_several_threads_are_one_after_the_other(store: Store, watche
     first.result(20)
     second.result(20)
     assert order(store, watched) == ["region 0", "flush", "region 0", "flush"]
-    assert not store.commit_pending()
+    assert not store.durability.commit_pending()
 
 
 def test_somebody_is_told_of_the_first_pending_change_only(store: Store) -> None:
     told: list[int] = []
-    store.on_pending = lambda: told.append(1)
+    store.ledger.on_pending = lambda: told.append(1)
     put(store, b"a", b"1")
     put(store, b"b", b"1")
-    assert (len(told), store.commit_pending()) == (1, True)
+    assert (len(told), store.durability.commit_pending()) == (1, True)
     store.commit()
-    assert not store.commit_pending()
+    assert not store.durability.commit_pending()
     put(store, b"c", b"1")
     assert len(told) == 2
 
@@ -257,7 +257,7 @@ def test_an_unexpected_error_in_a_commit_stops_the_store(store: Store, monkeypat
     def broken(*_: object) -> bool:
         raise ValueError("a bug")
 
-    monkeypatch.setattr(store.writer, "append", broken)
+    monkeypatch.setattr(store.ledger.writer, "append", broken)
     with pytest.raises(ValueError, match="a bug"):
         store.commit()
     assert store.state == "read-only"
@@ -293,7 +293,7 @@ def test_a_failed_close_closes(store: Store, watched: Watched) -> None:
 def fill_log(store: Store) -> int:
     """Change something until the log has no room for a batch of 64 KiB; how many commits it took."""
     kv, count = namespace(store), 0
-    while store.writer is not None and store.writer.room >= 70_000:
+    while store.ledger.writer is not None and store.ledger.writer.room >= 70_000:
         store.set_xattr(kv, b"user.big", random.Random(count).randbytes(60_000))
         store.commit()
         count += 1
@@ -301,9 +301,9 @@ def fill_log(store: Store) -> int:
 
 
 def test_a_full_log_makes_a_commit_a_checkpoint(store: Store, watched: Watched) -> None:
-    assert not store.checkpoint_due
+    assert not store.durability.checkpoint_due
     assert fill_log(store) > 10
-    assert store.checkpoint_due
+    assert store.durability.checkpoint_due
     assert store.counters.checkpoints == 0
     old = put(store, b"old", content(5, GRANULE))
     store.commit()
@@ -313,7 +313,7 @@ def test_a_full_log_makes_a_commit_a_checkpoint(store: Store, watched: Watched) 
     watched.calls.clear()
     store.commit()
     assert order(store, watched) == ["flush", "region 1", "flush", "header 1", "flush", "copy 1", "flush"]
-    assert (store.counters.checkpoints, store.checkpoint_due) == (1, False)
+    assert (store.counters.checkpoints, store.durability.checkpoint_due) == (1, False)
     check_space(store)
     assert store.usage().pending == 0
     found = again(store)
@@ -337,7 +337,7 @@ def test_changes_during_a_checkpoint_are_in_it_and_in_its_log(store: Store, watc
     assert writing.wait(20)
     put(store, b"during", content(1, 3 * GRANULE))
     store.unlink(namespace(store), b"before")
-    assert not store.commit_lock.locked()
+    assert not store.ledger.commit_lock.locked()
     store.commit()
     crashed = again(store)
     assert tree_of(crashed) == tree_of(store)
@@ -369,11 +369,11 @@ def test_a_commit_waits_for_a_checkpoint_only_where_the_log_is_full(store: Store
     committing = in_thread(store.commit)
     with pytest.raises(StillRunning):
         committing.result(0.05)
-    assert store.commit_pending()
+    assert store.durability.commit_pending()
     go_on.set()
     checkpoint.result(20)
     committing.result(20)
-    assert not store.commit_pending()
+    assert not store.durability.commit_pending()
     found = again(store)
     assert (found.state, tree_of(found)) == ("ok", tree_of(store))
 
@@ -395,7 +395,7 @@ def test_a_checkpoint_ends_where_a_commit_fails(store: Store, watched: Watched) 
     watched.hooks.append(hook)
     with pytest.raises(ReadOnlyStore):
         store.checkpoint()
-    assert (store.state, store.counters.checkpoints, store.region) == ("read-only", 0, 0)
+    assert (store.state, store.counters.checkpoints, store.ledger.region) == ("read-only", 0, 0)
     assert "header 1" not in order(store, watched)
     found = again(store)
     assert found.state == "ok"
@@ -438,7 +438,7 @@ def test_more_changes_than_a_new_log_holds_are_tried_again(
     store: Store, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kv, bursts = namespace(store), [2]
-    monkeypatch.setattr(durability_module, "CHECKPOINT_TRIES", 3)
+    monkeypatch.setattr(checkpoints_module, "CHECKPOINT_TRIES", 3)
 
     def burst(operation: str, offset: int, length: int) -> None:
         if operation == "write" and place(store, offset) == "region 1" and bursts[0]:
@@ -461,12 +461,12 @@ def test_more_changes_than_a_new_log_holds_are_tried_again(
     store.set_xattr(kv, b"user.big", bytes(65_000))
     with pytest.raises(MetadataFull, match="during a checkpoint"):
         store.commit()
-    assert (store.state, store.commit_pending()) == ("ok", True)
+    assert (store.state, store.durability.commit_pending()) == ("ok", True)
     check_space(store)
     bursts[0] = 0
     store.commit()
     check_space(store)
-    assert not store.commit_pending()
+    assert not store.durability.commit_pending()
     found = again(store)
     assert (found.state, tree_of(found)) == ("ok", tree_of(store))
 
@@ -495,7 +495,7 @@ def test_pins_outlive_the_checkpoints_that_hold_their_checksums(store: Store) ->
         put(store, b"n%d" % number, content(number, 3 * GRANULE))
         store.checkpoint()
     assert b"".join(bytes(store.read(pin, at, GRANULE)) for at in range(0, len(data), GRANULE)) == data
-    store.verify(pin)
+    store.content.verify(pin)
     pin.release()
     store.commit()
     check_space(store)

@@ -117,7 +117,7 @@ def test_every_crash_leaves_a_moment_since_the_last_commit(seed: int) -> None:
     life.live(50)
     assert life.tried > 50
     if life.store.counters.checkpoints:
-        assert life.store.region_generation > 1
+        assert life.store.ledger.region_generation > 1
 
 
 def test_crashes_of_a_log_that_fills_up() -> None:
@@ -140,8 +140,8 @@ def test_a_crash_while_recovery_mends() -> None:
     store = recover(device)
     places = []
     for number in range(4):
-        assert store.writer is not None
-        places.append(store.superblock.regions[0] * 4096 + store.writer.at)
+        assert store.ledger.writer is not None
+        places.append(store.superblock.regions[0] * 4096 + store.ledger.writer.at)
         put(store, b"%d" % number, content(number, GRANULE))
         store.commit()
     device.contents[places[2] + 40] ^= 1

@@ -35,7 +35,7 @@ class Medium(Watched):
 
 
 def blocks_of(store: Store, oid: int) -> set[int]:
-    return {extent.block + n for extent in store.extents_of(oid) for n in range(extent.count)}
+    return {extent.block + n for extent in store.content.extents_of(oid) for n in range(extent.count)}
 
 
 def test_it_begins_with_all_that_is_free() -> None:

@@ -9,8 +9,8 @@ from store import worked_example
 
 from hcfs.store import BLOCK
 from hcfs.store import frame as frames
-from hcfs.store.items import Index, apply
 from hcfs.store.superblock import decode
+from hcfs.store.transactions import MetadataIndex, apply
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "format.md").read_text()
 EXAMPLE = DOCUMENT[DOCUMENT.index("## Worked example") : DOCUMENT.index("## What a crash leaves")]
@@ -28,7 +28,7 @@ def test_the_example_is_readable() -> None:
     assert len(batch) == BLOCK
     frame = frames.decode(memoryview(batch), 0, frames.seed(worked_example.UUID, 1))
     assert frame is not None
-    index = Index(65536)
+    index = MetadataIndex(65536)
     apply(frame.payload, index)
     assert index.table.id[2] == 1 << 32 | 2
 

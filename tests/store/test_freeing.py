@@ -48,13 +48,13 @@ class Guard:
 
     def follow(self, store: Store) -> None:
         """After each commit, whoever asks for it: what the next mount would find."""
-        commit, checkpoint = store._commit, store._checkpoint
+        commit, checkpoint = store.durability._commit, store.durability._checkpoints.write
 
         def noted(call: Callable[..., bool | None]) -> Callable[..., bool | None]:
             def wrapped(*args: object, **kwargs: object) -> bool | None:
                 done = call(*args, **kwargs)
                 if done is not False:
-                    table = store.index.table
+                    table = store.ledger.index.table
                     self.durable = {
                         e.block + i for slot in table.slots() for e in table.extents(slot) for i in range(e.count)
                     }
@@ -62,8 +62,8 @@ class Guard:
 
             return wrapped
 
-        store._commit = noted(commit)  # type: ignore[method-assign, assignment]
-        store._checkpoint = noted(checkpoint)  # type: ignore[method-assign, assignment]
+        store.durability._commit = noted(commit)  # type: ignore[method-assign, assignment]
+        store.durability._checkpoints.write = noted(checkpoint)  # type: ignore[method-assign, assignment]
 
     def pin(self, pin: Pin) -> None:
         for extent in pin.extents:
@@ -88,7 +88,7 @@ def guarded() -> tuple[Store, Guard]:
 
 
 def blocks_of(store: Store, oid: int) -> set[int]:
-    return {e.block + i for e in store.extents_of(oid) for i in range(e.count)}
+    return {e.block + i for e in store.content.extents_of(oid) for i in range(e.count)}
 
 
 def test_blocks_are_free_when_their_drop_is_durable() -> None:
@@ -251,8 +251,8 @@ class Run:
             store.quarantine(oid, "test")
             self._forget_names()
         elif kind == "purge":
-            for found in store.quarantined():
-                store.purge(found.id)
+            for found in store.removals.quarantined():
+                store.removals.purge(found.id)
         elif kind == "link" and oid:
             other = b"%d" % rng.randrange(8)
             if store.lookup(kv, other) is None:

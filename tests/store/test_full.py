@@ -18,12 +18,12 @@ class Evictor:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.asked: list[int] = []
-        store.make_room = self
+        store.ledger.make_room = self
 
     def __call__(self, blocks: int) -> bool:
         self.asked.append(blocks)
         self._nobody_holds_the_locks()
-        for oid, *_ in list(self.store.files_by_access()):
+        for oid, *_ in list(self.store.census.files_by_access()):
             if self.store.evict(oid) is not None:
                 self.store.commit()
                 return True
@@ -31,7 +31,7 @@ class Evictor:
 
     def _nobody_holds_the_locks(self) -> None:
         def other() -> None:
-            for lock in (self.store.lock, self.store.commit_lock):
+            for lock in (self.store.ledger.lock, self.store.ledger.commit_lock):
                 assert lock.acquire(timeout=5)
                 lock.release()
 
@@ -39,7 +39,7 @@ class Evictor:
         thread.start()
         thread.join(20)
         assert not thread.is_alive()
-        assert not self.store.lock._is_owned()  # type: ignore[attr-defined]
+        assert not self.store.ledger.lock._is_owned()  # type: ignore[attr-defined]
 
 
 def test_a_full_device_says_so() -> None:
@@ -118,21 +118,21 @@ def test_the_limit_of_objects_says_so() -> None:
         lambda: store.mkdir(kv, b"d", 0o755, 0, 0),
         lambda: store.symlink(kv, b"s", b"x", 0, 0),
         lambda: store.create_empty(kv, b"f", 0o644, 0, 0),
-        store.require_row,
+        store.staging.require_row,
         unwritten.seal,
     ):
         with pytest.raises(MetadataFull, match="remove objects"):
             call()
     unwritten.abandon()
     store.unlink(kv, b"empty")
-    store.require_row()
+    store.staging.require_row()
     begun = stage(store)
     with pytest.raises(MetadataFull):
         store.mkdir(kv, b"d", 0o755, 0, 0)  # the last row is for what was begun
     begun.seal()
     begun.abandon()
     store.mkdir(kv, b"d", 0o755, 0, 0)
-    assert (store.reserved_objects, store.unreserved_objects) == (0, 0)
+    assert (store.metadata_room.reserved_objects, store.metadata_room.unreserved_objects) == (0, 0)
     check_space(store)
 
 
@@ -152,22 +152,22 @@ def test_what_is_sealed_has_its_row_for_certain() -> None:
     for number, staged in enumerate(sealed):
         store.publish(staged, kv, b"%d" % number)
     assert store.usage().objects == 20
-    assert (store.reserved_bytes, store.reserved_objects) == (0, 0)
+    assert (store.metadata_room.reserved_bytes, store.metadata_room.reserved_objects) == (0, 0)
 
 
 def test_more_staged_objects_than_there_can_be_rows() -> None:
     store = new_store(max_objects=20)
     base = put(store, b"a", b"base")
-    store.index.max_slot = 30
+    store.ledger.index.max_slot = 30
     staged = []
     with pytest.raises(MetadataFull, match="objects are in use or being written"):  # noqa: PT012
         for _ in range(40):
             staged.append(stage(store, base))
     assert len(staged) == 27
-    assert len(store.pins()) == store.usage().staged_objects == len(staged), "the refused one holds no pin"
+    assert len(store.retention.pins()) == store.usage().staged_objects == len(staged), "the refused one holds no pin"
     for one in staged:
         one.abandon()
-    assert store.pins() == []
+    assert store.retention.pins() == []
     stage(store, base).abandon()
     check_space(store)
 
@@ -214,11 +214,12 @@ def test_a_view_of_an_object_has_its_row_with_its_first_byte() -> None:
     view = stage(store, base)
     view.write(0, b"n")
     with pytest.raises(MetadataFull):
-        store.require_row()
+        store.staging.require_row()
     view.seal()
     store.publish(view, namespace(store), b"base")
     assert named(store, b"base") == b"nld"
-    assert (store.reserved_bytes, store.reserved_objects, store.unreserved_objects) == (0, 0, 0)
+    room = store.metadata_room
+    assert (room.reserved_bytes, room.reserved_objects, room.unreserved_objects) == (0, 0, 0)
 
 
 def test_a_full_store_is_told_once_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -250,8 +251,8 @@ def test_quarantine_finds_room_for_its_note() -> None:
     store.checkpoint()
     found = again(store)
     assert found.state == "ok"
-    assert [each.reason for each in found.quarantined()] == ["a test"] * len(oids)
-    assert found.index.checkpoint_bytes <= found.superblock.metadata_limit
+    assert [each.reason for each in found.removals.quarantined()] == ["a test"] * len(oids)
+    assert found.ledger.index.checkpoint_bytes <= found.superblock.metadata_limit
 
 
 def test_a_fragmented_device_gives_an_object_in_pieces() -> None:
@@ -263,7 +264,7 @@ def test_a_fragmented_device_gives_an_object_in_pieces() -> None:
     store.commit()
     data = content("big", len(small[::2]) * (256 << 10) - (64 << 10))
     oid = put(store, b"big", data)
-    assert len(store.extents_of(oid)) > 5
+    assert len(store.content.extents_of(oid)) > 5
     assert get(store, oid) == data
     check_space(store)
     store.commit()

@@ -158,7 +158,7 @@ def test_every_attribute_and_byte(image: bytes) -> None:
         if path in CONTENT:
             assert get(store, oid) == CONTENT[path], path
         if path in EXTENTS:
-            assert [(e.logical, e.block, e.count) for e in store.extents_of(oid)] == EXTENTS[path]
+            assert [(e.logical, e.block, e.count) for e in store.content.extents_of(oid)] == EXTENTS[path]
     assert store.readlink(found[b"/kv/symlink"]) == b"directory/deep/caf\xe9"
     assert len(CONTENT) == sum(store.attributes(oid).kind is Kind.FILE for oid in found.values())
     assert device.contents == image
@@ -166,12 +166,12 @@ def test_every_attribute_and_byte(image: bytes) -> None:
 
 def test_what_is_quarantined(image: bytes) -> None:
     store = recover(MemoryDevice.holding(image))
-    assert [(q.id >> 32, q.path, q.reason, q.blocks, q.since_ns) for q in store.quarantined()] == [
+    assert [(q.id >> 32, q.path, q.reason, q.blocks, q.since_ns) for q in store.removals.quarantined()] == [
         (10, b"kv/directory/scattered 1", "unreadable", 48, tick(88)),
         (12, b"kv/bad", "granule 1 doesn't match its checksum", 32, tick(43)),
     ]
     for found, name, size in zip(
-        store.quarantined(), (b"scattered 1", b"bad"), (3 * GRANULE, 2 * GRANULE), strict=True
+        store.removals.quarantined(), (b"scattered 1", b"bad"), (3 * GRANULE, 2 * GRANULE), strict=True
     ):
         assert get(store, found.id) == pattern(name, size)
 

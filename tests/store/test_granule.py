@@ -56,6 +56,6 @@ def test_content_crc_of_a_stored_object(length: int) -> None:
     store = new_store()
     data = content(length, length)
     oid = put(store, b"a", data)
-    assert store.content_crc32c(oid) == crc32c(data)
+    assert store.content.content_crc32c(oid) == crc32c(data)
     store.checkpoint()
-    assert store.content_crc32c(oid) == crc32c(data)
+    assert store.content.content_crc32c(oid) == crc32c(data)

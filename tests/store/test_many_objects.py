@@ -14,12 +14,13 @@ from store.rig import again, check_space, namespace, new_store, put
 
 from hcfs.cache import Cache
 from hcfs.store import Store
-from hcfs.store import core as core_module
+from hcfs.store import ledger as ledger_module
 from hcfs.store import object_metadata as object_metadata_module
 from hcfs.store.entries import MANY, PARTS
-from hcfs.store.items import Index
+from hcfs.store.ledger import Ledger
 from hcfs.store.page import PAGE_ROWS, PageDraft
 from hcfs.store.table import Table
+from hcfs.store.transactions import MetadataIndex
 
 FEW, OBJECTS = 1000, 20_000
 assert OBJECTS > MANY
@@ -53,7 +54,7 @@ def test_bytes_an_object(image: Path) -> None:
         with_cache, _ = tracemalloc.get_traced_memory()
         assert with_cache / OBJECTS < 500
         assert (with_cache - before) / OBJECTS < 110
-        assert store.index.table.tables == {}, "checksums are on the medium"
+        assert store.ledger.index.table.tables == {}, "checksums are on the medium"
         assert cache.statistics().evictions == 0
         store.close()
     finally:
@@ -96,7 +97,7 @@ def test_what_status_asks_walks_over_no_objects(store: Store, monkeypatch: pytes
     for walker in ("slots", "quarantined_slots", "__len__"):
         monkeypatch.setattr(Table, walker, walk)
     assert store.usage().files == OBJECTS
-    assert store.quarantined() == []
+    assert store.removals.quarantined() == []
     assert cache.statistics().evictable_bytes == OBJECTS * 4096
     (kv,) = cache.namespaces.names().values()
     assert cache.namespaces.usage(kv).objects == OBJECTS
@@ -112,8 +113,8 @@ def test_a_checkpoint_lets_others_in_between_its_pages(monkeypatch: pytest.Monke
     original = PageDraft.finish
 
     def finish(draft: PageDraft, *args: object) -> object:
-        assert not store.lock._is_owned()  # type: ignore[attr-defined]
-        assert not store.commit_lock.locked()
+        assert not store.ledger.lock._is_owned()  # type: ignore[attr-defined]
+        assert not store.ledger.commit_lock.locked()
         steps.append(draft.next_slot - (sum(steps) + 1))
         return original(draft, *args)  # type: ignore[arg-type]
 
@@ -128,13 +129,13 @@ def test_accesses_become_durable_in_pieces(monkeypatch: pytest.MonkeyPatch) -> N
     store = new_store()
     oids = [put(store, b"%d" % number, b"x") for number in range(50)]
     store.commit()
-    monkeypatch.setattr(core_module, "TOUCHES_A_RECORD", 10)
+    monkeypatch.setattr(ledger_module, "TOUCHES_A_RECORD", 10)
     for oid in oids:
         store.touch(oid, 1 << 62)
     put(store, b"new", b"x")
     queued: list[int] = []
     monkeypatch.setattr(
-        store, "enqueue", lambda payload: (queued.append(len(payload)), type(store).enqueue(store, payload))
+        store.ledger, "enqueue", lambda payload: (queued.append(len(payload)), Ledger.enqueue(store.ledger, payload))
     )
     store.commit()
     assert len(queued) == 5
@@ -149,10 +150,10 @@ def test_accesses_that_no_commit_takes_along_are_bounded(monkeypatch: pytest.Mon
     monkeypatch.setattr(object_metadata_module, "TOUCHES_MOST", 20)
     for oid in oids:
         store.touch(oid)
-        assert len(store.touched) < 20
-    assert store.commit_pending()
+        assert len(store.ledger.touched) < 20
+    assert store.durability.commit_pending()
     store.commit()
-    assert not store.commit_pending()
+    assert not store.durability.commit_pending()
 
 
 # --- directories ---------------------------------------------------------------------------------------------------
@@ -199,7 +200,7 @@ def test_a_large_directory_keeps_its_names_through_everything(tmp_path: Path) ->
         if name != b"directory":
             found.unlink(kv, name)
     found.rmdir(kv, b"directory")
-    assert found.entry_count(kv) == 0
+    assert found.names.entry_count(kv) == 0
     assert found.listing(kv).more() == []
     assert found.usage().used == 0
     found.close()
@@ -210,13 +211,13 @@ def iter_all(store: Store, directory: int) -> Iterator[bytes]:
 
 
 def test_a_directory_that_becomes_large_or_goes_while_it_is_listed() -> None:
-    index = Index(1 << 16)
+    index = MetadataIndex(1 << 16)
     tree = index.tree
     index.table.grow(MANY + 10)
     for number in range(MANY):
         tree.add(1, b"%d" % number, number + 2)
     store = new_store()
-    store.index.tree.children[1] = tree.children[1]
+    store.ledger.index.tree.children[1] = tree.children[1]
     listing = store.listing(1)
     first = listing.more()
     tree.add(1, b"one more", MANY + 2)

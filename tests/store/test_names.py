@@ -97,7 +97,7 @@ REFUSED: list[tuple[int, Callable[[Scene], object]]] = [
     (errno.ESTALE, lambda s: s.store.set_attributes(s.gone, mode=0)),
     (errno.ESTALE, lambda s: stage(s.store, s.gone)),
     (errno.ESTALE, lambda s: s.store.stage_in_place(s.gone)),
-    (errno.ESTALE, lambda s: s.store.extents_of(s.gone)),
+    (errno.ESTALE, lambda s: s.store.content.extents_of(s.gone)),
     (errno.ENODATA, lambda s: s.store.remove_xattr(s.file, b"user.a")),
     (errno.ENODATA, lambda s: s.store.set_xattr(s.file, b"user.a", b"", replace=True)),
     (
@@ -155,7 +155,7 @@ def test_created_objects_say_what_they_are(scene: Scene) -> None:
 def test_entries_are_listed_as_they_were_made(scene: Scene) -> None:
     store = scene.store
     assert [name for name, _ in store.list_directory(scene.kv)] == [b"dir", b"full", b"file", b"link"]
-    assert store.entry_count(scene.kv) == 4
+    assert store.names.entry_count(scene.kv) == 4
     listed = store.list_directory(scene.kv)
     store.unlink(scene.kv, b"file")
     assert len(listed) == 4
@@ -304,7 +304,7 @@ def test_an_object_dropped_while_it_is_open_keeps_its_attributes(scene: Scene) -
     store.set_attributes(scene.file, uid=10)
     assert store.attributes(scene.file).ctime_ns > 3
     assert store.attributes(scene.file).mode == stat.S_IFREG | 0o600
-    assert not store.commit_pending() or store.lookup(scene.kv, b"file") is None
+    assert not store.durability.commit_pending() or store.lookup(scene.kv, b"file") is None
     pin.release()
     with pytest.raises(HcfsError):
         store.attributes(scene.file)
@@ -318,20 +318,20 @@ def test_recency(scene: Scene) -> None:
     store.touch(scene.entry, 5)
     store.touch(other)
     assert store.attributes(scene.file).last_access_ns == 10**19
-    order = [oid for oid, *_ in store.files_by_access()]
+    order = [oid for oid, *_ in store.census.files_by_access()]
     assert order == [scene.entry, other, scene.file]
     since_change = 5 - store.attributes(scene.entry).ctime_ns
-    assert next(entry[1:] for entry in store.files_by_access()) == (scene.kv, 1, b"entry", since_change)
+    assert next(entry[1:] for entry in store.census.files_by_access()) == (scene.kv, 1, b"entry", since_change)
     store.commit()
     # Noted, but not worth a write of its own: durable with the next change.
     store.touch(other, 10**19 + 1)
-    assert not store.commit_pending()
+    assert not store.durability.commit_pending()
     store.commit()
     assert again(store).attributes(other).last_access_ns < 10**19
-    store.flush_touches()
+    store.durability.flush_touches()
     store.commit()
     found = again(store)
-    assert [oid for oid, *_ in found.files_by_access()] == [scene.entry, scene.file, other]
+    assert [oid for oid, *_ in found.census.files_by_access()] == [scene.entry, scene.file, other]
     assert found.attributes(other).last_access_ns == 10**19 + 1
 
 
@@ -351,8 +351,8 @@ class Log:
 def test_the_observer_knows_the_committed_files(scene: Scene) -> None:
     """Replaying what it was told gives the files that the store has, after each step."""
     store, log = scene.store, Log()
-    known = {oid: (ns, blocks, name) for oid, ns, blocks, name, _ in store.files_by_access()}
-    store.observer = log
+    known = {oid: (ns, blocks, name) for oid, ns, blocks, name, _ in store.census.files_by_access()}
+    store.ledger.observer = log
 
     def told() -> None:
         for kind, oid, *what in log.told:
@@ -362,7 +362,7 @@ def test_the_observer_knows_the_committed_files(scene: Scene) -> None:
             else:
                 assert known.pop(oid) == tuple(what)  # type: ignore[call-overload]
         log.told.clear()
-        assert known == {oid: (ns, blocks, name) for oid, ns, blocks, name, _ in store.files_by_access()}
+        assert known == {oid: (ns, blocks, name) for oid, ns, blocks, name, _ in store.census.files_by_access()}
         assert store.usage().files == len(known)
 
     steps: list[Callable[[], object]] = [
@@ -412,7 +412,7 @@ def test_ids_are_never_used_twice(scene: Scene) -> None:
 
 
 def test_objects_lists_every_id(scene: Scene) -> None:
-    assert set(scene.store.objects()) == {
+    assert set(scene.store.census.objects()) == {
         ROOT_ID,
         scene.kv,
         scene.other,

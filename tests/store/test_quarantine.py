@@ -31,7 +31,7 @@ def test_a_quarantined_object_is_a_miss_and_kept() -> None:
     check_space(store)
     pin.release()
     check_space(store)
-    assert list(store.files_by_access()) == []
+    assert list(store.census.files_by_access()) == []
 
 
 def test_quarantine_outlives_the_mount_and_the_checkpoint() -> None:
@@ -44,7 +44,7 @@ def test_quarantine_outlives_the_mount_and_the_checkpoint() -> None:
     for _ in range(2):
         store = again(store)
         assert store.state == "ok"
-        (found,) = store.quarantined()
+        (found,) = store.removals.quarantined()
         assert (found.id, found.path, found.reason) == (oid, b"kv/" + NAME, "granule 1 doesn't match")
         assert found.blocks == 3 * GRANULE // BLOCK
         assert found.since_ns > 10**18
@@ -54,7 +54,7 @@ def test_quarantine_outlives_the_mount_and_the_checkpoint() -> None:
         store.checkpoint()
     put(store, NAME, b"the next one")
     store.commit()
-    assert len(again(store).quarantined()) == 1
+    assert len(again(store).removals.quarantined()) == 1
 
 
 def test_purging_and_evicting_free_the_space() -> None:
@@ -63,16 +63,16 @@ def test_purging_and_evicting_free_the_space() -> None:
     for oid in (first, second):
         store.quarantine(oid, "test")
     with pytest.raises(NoSuchObject, match="is not quarantined"):
-        store.purge(kept)
-    store.purge(first)
+        store.removals.purge(kept)
+    store.removals.purge(first)
     with pytest.raises(NoSuchObject):
-        store.purge(first)
+        store.removals.purge(first)
     check_space(store)
     pin = store.pin(second)
     assert store.evict(second) is None
     pin.release()
     assert store.evict(second) == []
-    assert store.quarantined() == []
+    assert store.removals.quarantined() == []
     store.commit()
     assert store.usage().quarantined == store.usage().pending == 0
     check_space(store)
@@ -84,7 +84,7 @@ def test_a_pinned_object_can_be_purged() -> None:
     oid = put(store, b"a", content(0, GRANULE))
     pin = store.pin(oid)
     store.quarantine(oid, "test")
-    store.purge(oid)
+    store.removals.purge(oid)
     store.commit()
     check_space(store)
     assert bytes(store.read(pin, 0, GRANULE)) == content(0, GRANULE)
@@ -127,10 +127,10 @@ def test_a_read_only_store_forgets_the_names_in_memory() -> None:
     assert store.quarantine(oid, "test") == [(kv, b"a")]
     assert store.lookup(kv, b"a") is None
     check_space(store)
-    (found,) = store.quarantined()
+    (found,) = store.removals.quarantined()
     assert found.reason == "unknown"
     with pytest.raises(ReadOnlyStore, match="mounted read-only"):
-        store.purge(oid)
+        store.removals.purge(oid)
     store.commit()
     store.close()
     assert device.contents == before

@@ -35,7 +35,7 @@ def oid(store: Store) -> int:
 
 def spoil(store: Store, oid: int, at: int) -> None:
     """Flip a bit of the object's byte `at` on the medium."""
-    (extent,) = store.extents_of(oid)
+    (extent,) = store.content.extents_of(oid)
     store.device.inner.contents[extent.block * BLOCK + at] ^= 0x10  # type: ignore[attr-defined]
 
 
@@ -60,7 +60,7 @@ def test_a_flipped_bit_is_an_error_and_the_rest_reads_on(store: Store, oid: int)
     assert store.read(pin, 0, 2 * GRANULE) == DATA[: 2 * GRANULE]
     assert store.read(pin, 3 * GRANULE, SIZE) == DATA[3 * GRANULE :]
     with pytest.raises(ChecksumMismatch):
-        store.verify(pin)
+        store.content.verify(pin)
     assert store.counters.checksum_errors == 5
     assert store.is_current(oid), "who read decides about quarantine"
 
@@ -68,20 +68,20 @@ def test_a_flipped_bit_is_an_error_and_the_rest_reads_on(store: Store, oid: int)
 def test_content_of_another_object_or_place_is_an_error(store: Store, oid: int) -> None:
     """A misdirected write or read: whole blocks, but not these."""
     other = put(store, b"b", DATA)
-    (ours,), (theirs,) = store.extents_of(oid), store.extents_of(other)
+    (ours,), (theirs,) = store.content.extents_of(oid), store.content.extents_of(other)
     contents = store.device.inner.contents  # type: ignore[attr-defined]
     one, two = ours.block * BLOCK, theirs.block * BLOCK
     assert contents[one : one + SIZE] == contents[two : two + SIZE] == DATA
     contents[one : one + GRANULE] = contents[one + GRANULE : one + 2 * GRANULE]
     with pytest.raises(ChecksumMismatch):
         get(store, oid)
-    store.verify(store.pin(other))
+    store.content.verify(store.pin(other))
     # The checksums that one object's record holds don't fit the same bytes of another object.
-    assert store.checksums_of(store.pin(oid)) != store.checksums_of(store.pin(other))
+    assert store.content.checksums_of(store.pin(oid)) != store.content.checksums_of(store.pin(other))
 
 
 def test_a_read_error_names_its_granule(store: Store, watched: Watched, oid: int) -> None:
-    (extent,) = store.extents_of(oid)
+    (extent,) = store.content.extents_of(oid)
     bad = extent.block * BLOCK + 3 * GRANULE + 5000
     watched.hooks.append(Fault("read", bad, bad + 1))
     pin = store.pin(oid)
@@ -90,12 +90,12 @@ def test_a_read_error_names_its_granule(store: Store, watched: Watched, oid: int
     assert (failed.value.oid, failed.value.granule) == (oid, 3)
     assert store.read(pin, 4 * GRANULE, SIZE) == DATA[4 * GRANULE :]
     with pytest.raises(UnreadableGranule):
-        store.verify(pin)
+        store.content.verify(pin)
     assert store.counters.device_errors == 2
 
 
 def test_a_read_error_that_does_not_come_again_is_one_all_the_same(store: Store, watched: Watched, oid: int) -> None:
-    (extent,) = store.extents_of(oid)
+    (extent,) = store.content.extents_of(oid)
     watched.hooks.append(Fault("read", extent.block * BLOCK, times=1))
     with pytest.raises(UnreadableGranule) as failed:
         store.read(store.pin(oid), 0, SIZE)
@@ -106,7 +106,7 @@ def test_looking_for_the_bad_granule_needs_no_second_buffer(watched: Watched) ->
     """The first one, still held by the error's frames, may be all that the pool has."""
     store = recover(watched, pool=512 << 10)
     oid = put(store, b"a", content(0, 512 << 10))
-    (extent,) = store.extents_of(oid)
+    (extent,) = store.content.extents_of(oid)
     watched.hooks.append(Fault("read", extent.block * BLOCK + 3 * GRANULE, extent.block * BLOCK + 3 * GRANULE + 1))
     pin = store.pin(oid)
     with pytest.raises(UnreadableGranule):
@@ -132,7 +132,7 @@ def test_reading_in_parts_reads_each_granule_once(store: Store, watched: Watched
     pin = store.pin(oid)
     for step, expected in ((4096, SIZE // GRANULE + 1), (96 << 10, 6)):
         reads.clear()
-        store.granules = GranuleCache(4 * GRANULE)
+        store.content.granules = GranuleCache(4 * GRANULE)
         data = b"".join(bytes(store.read(pin, at, step)) for at in range(0, SIZE, step))
         assert data == DATA
         assert len(reads) <= expected
@@ -166,7 +166,7 @@ def test_the_cache_does_not_outlive_the_content(store: Store) -> None:
 
 def test_what_does_not_exist_has_no_checksum(store: Store) -> None:
     with pytest.raises(NoSuchObject):
-        store.content_crc32c(12345)
+        store.content.content_crc32c(12345)
     pin = store.pin(put(store, b"e", b""))
-    assert (store.checksums_of(pin), bytes(store.read(pin, 0, 10))) == (b"", b"")
-    store.verify(pin)
+    assert (store.content.checksums_of(pin), bytes(store.read(pin, 0, 10))) == (b"", b"")
+    store.content.verify(pin)

@@ -44,11 +44,11 @@ class Batches:
         self.commit("namespace")
 
     def commit(self, name: str) -> None:
-        assert self.store.writer is not None
-        start = region_start(self.device, self.store.region)
-        at = start + self.store.writer.at
+        assert self.store.ledger.writer is not None
+        start = region_start(self.device, self.store.ledger.region)
+        at = start + self.store.ledger.writer.at
         self.store.commit()
-        self.places[name] = (at, start + self.store.writer.at)
+        self.places[name] = (at, start + self.store.ledger.writer.at)
 
     def damaged(self, *names: str) -> MemoryDevice:
         device = copy(self.device)
@@ -95,7 +95,7 @@ def test_a_device_that_is_write_protected_is_read() -> None:
     store.close()
     store = recover(MemoryDevice.holding(device.contents, read_only=True))
     assert (store.state, store.state_reason) == ("read-only", "mounted read-only")
-    assert get(store, next(oid for oid, *_ in store.files_by_access())) == b"1"
+    assert get(store, next(oid for oid, *_ in store.census.files_by_access())) == b"1"
 
 
 def test_an_unrecovered_store_says_who_it_is() -> None:
@@ -116,7 +116,7 @@ def two_states() -> tuple[MemoryDevice, dict[bytes, tuple[object, ...]]]:
     store.checkpoint()
     put(store, b"new", content(1, GRANULE))
     store.commit()
-    assert store.region == 1
+    assert store.ledger.region == 1
     return device, older
 
 
@@ -152,7 +152,7 @@ def test_the_older_region_is_used_and_that_is_said(damage: Callable[[MemoryDevic
     assert "region 0 (generation 1) is used, which may be older" in store.state_reason
     assert device.contents == untouched
     store = recover(device)
-    assert (store.state, store.region) == ("degraded", 1)
+    assert (store.state, store.ledger.region) == ("degraded", 1)
     assert "which may be older" in store.state_reason
     assert tree_of(store) == older
     check_space(store)
@@ -172,7 +172,7 @@ def test_a_damaged_checkpoint_costs_nothing_that_both_logs_have() -> None:
     report = check(copy(device))
     assert [problem for problem in report.problems if "and the log behind that checkpoint" in problem.detail]
     store = recover(device)
-    assert (store.state, store.region) == ("degraded", 1)
+    assert (store.state, store.ledger.region) == ("degraded", 1)
     assert tree_of(store) == latest
     check_space(store)
     put(store, b"more", b"1")
@@ -309,7 +309,7 @@ def test_a_copy_that_a_crash_left_older_is_brought_up_to_date_before_the_log_goe
     device = MemoryDevice.holding(crashed)
     assert check(device).clean
     store = recover(device)
-    assert (store.state, store.region) == ("ok", 1)
+    assert (store.state, store.ledger.region) == ("ok", 1)
     put(store, b"new", content(1, GRANULE))
     store.commit()
     latest = tree_of(store)
@@ -358,7 +358,7 @@ def test_what_only_a_header_without_its_copy_leads_to_was_never_acknowledged() -
     acknowledged = tree_of(store)
     while not states:
         acknowledged = tree_of(store)
-        store.set_xattr(namespace(store), b"user.fill", random.Random(store.next_sequence).randbytes(60_000))
+        store.set_xattr(namespace(store), b"user.fill", random.Random(store.ledger.next_sequence).randbytes(60_000))
         store.commit()
     whole = MemoryDevice.holding(states[0])
     damaged = copy(whole)
@@ -426,7 +426,7 @@ def test_a_checkpoint_that_a_crash_ended_leaves_no_frames_that_count(monkeypatch
     for number in range(30):
         # Not durable by themselves, so that the numbers run ahead.
         store.set_xattr(store.lookup(kv, b"d%d" % number) or 0, b"user.a", bytes(4000))
-    monkeypatch.setattr(store, "_commit", lambda: None)
+    monkeypatch.setattr(store.durability, "_commit", lambda: None)
     store.checkpoint()
     device = MemoryDevice.holding(crashed[0])
     store = recover(device)
@@ -469,7 +469,8 @@ def test_a_fresh_store_comes_up_from_either_region() -> None:
 def test_a_record_that_verifies_and_makes_no_sense() -> None:
     batches = Batches()
     batches.store.checkpoint()
-    batches.store.enqueue(b"\0" * 8 + b"\xee")
+    with batches.store.atomically():
+        batches.store.ledger.enqueue(b"\0" * 8 + b"\xee")
     batches.store.commit()
     store = recover(batches.device)
     assert store.state == "degraded"
@@ -501,7 +502,7 @@ def test_damage_in_the_middle_costs_its_batch_only() -> None:
     assert [named(store, name) for name in (b"a", b"b", b"c")] == [content("a", GRANULE), None, content("c", GRANULE)]
     check_space(store)
     store = recover(device)
-    assert (store.state, store.region) == ("ok", 1)
+    assert (store.state, store.ledger.region) == ("ok", 1)
     assert named(store, b"c") == content("c", GRANULE)
     assert check(device, data=True).clean
 
@@ -552,7 +553,7 @@ def test_what_lay_in_a_lost_directory_goes_too() -> None:
     found = recover(batches.damaged("d"))
     assert found.state == "degraded"
     assert found.list_directory(batches.kv) == [(b"also here", twice)]
-    assert set(found.objects()) == {ROOT_ID, batches.kv, twice}
+    assert set(found.census.objects()) == {ROOT_ID, batches.kv, twice}
     assert found.attributes(twice).nlink == 1
     assert found.usage().used == GRANULE
     check_space(found)
@@ -571,7 +572,7 @@ def test_directories_that_lie_in_each_other_are_dropped() -> None:
     batches.commit("in")
     found = recover(batches.damaged("out"))
     assert found.state == "degraded"
-    assert set(found.objects()) == {ROOT_ID, batches.kv}
+    assert set(found.census.objects()) == {ROOT_ID, batches.kv}
     check_space(found)
 
 
@@ -611,9 +612,9 @@ def test_an_extent_outside_the_data_area_is_not_believed() -> None:
     batches = Batches()
     store = batches.store
     oid = put(store, b"bad", content(0, GRANULE))
-    table, slot = store.index.table, store.index.table.slot(oid)
+    table, slot = store.ledger.index.table, store.ledger.index.table.slot(oid)
     for number, block in enumerate((0, store.superblock.data_start - 1, store.superblock.device_blocks - 20)):
-        with store.change() as transaction:
+        with store.ledger.change() as transaction:
             row = Row(
                 *(number + 9 << 32 | 20 + number, stat.S_IFREG | 0o644, 0, 0, 0, 5, 1, 1, 1, 1, 1),
                 *((Extent(0, store.superblock.data_start + 100 + number, 1), Extent(1, block, 64)), bytes(4), b""),
@@ -634,7 +635,7 @@ def test_an_extent_outside_the_data_area_is_not_believed() -> None:
 )
 def test_extents_that_make_no_sense_are_not_believed(extents: tuple[Extent, ...]) -> None:
     batches = Batches()
-    with batches.store.change() as transaction:
+    with batches.store.ledger.change() as transaction:
         row = Row(9 << 32 | 20, stat.S_IFREG, 0, 0, 0, 2 * BLOCK, 1, 1, 1, 1, 1, extents, bytes(4), b"")
         transaction.put(row)
         transaction.name(batches.kv, b"bad", row.id)
@@ -649,13 +650,13 @@ def test_a_quarantined_object_with_a_name_loses_it() -> None:
     batches = Batches()
     oid = put(batches.store, b"a", content(0, GRANULE))
     batches.store.quarantine(oid, "test")
-    with batches.store.change() as transaction:
+    with batches.store.ledger.change() as transaction:
         transaction.name(batches.kv, b"again", oid)
     batches.commit("bad")
     found = recover(batches.device)
     assert "has a name" in found.state_reason
     assert found.list_directory(batches.kv) == []
-    assert len(found.quarantined()) == 1
+    assert len(found.removals.quarantined()) == 1
     check_space(found)
 
 
@@ -665,7 +666,7 @@ def test_overlaps_of_many_objects_leave_disjoint_ones(seed: int) -> None:
     rng, batches = random.Random(seed), Batches()
     store, start = batches.store, batches.store.superblock.data_start
     size, table = 30 * BLOCK, bytes(4 * -(-30 * BLOCK // GRANULE))
-    with store.change() as transaction:
+    with store.ledger.change() as transaction:
         for number in range(2, 20):
             extents = tuple(
                 Extent(10 * i, start + rng.randrange(100), rng.randrange(1, 11)) for i in range(rng.randrange(1, 4))
@@ -684,7 +685,7 @@ def test_overlaps_of_many_objects_leave_disjoint_ones(seed: int) -> None:
 
 def test_dropping_what_is_gone_already() -> None:
     batches = Batches()
-    batches.store.drop_lost([12345])
+    batches.store.removals.drop_lost([12345])
     with pytest.raises(NoSuchObject):
         batches.store.attributes(12345)
 

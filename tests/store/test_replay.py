@@ -16,8 +16,8 @@ from hcfs.store import page, page_reader
 from hcfs.store.attributes import MAX_SLOT, ROOT_ID, SLOT_MASK, Extra
 from hcfs.store.errors import CorruptMetadata
 from hcfs.store.extents import Extent
-from hcfs.store.items import Index, Transaction, apply
 from hcfs.store.table import ROW_BYTES, Row
+from hcfs.store.transactions import MetadataIndex, Transaction, apply
 from hcfs.store.tree import ROOT_SLOT
 
 GRANULE = 4096
@@ -41,7 +41,7 @@ class Scene:
     """A state that changes by transactions, as the store makes them."""
 
     rng: random.Random
-    index: Index = field(default_factory=lambda: Index(GRANULE))
+    index: MetadataIndex = field(default_factory=lambda: MetadataIndex(GRANULE))
     log: list[bytes] = field(default_factory=list)
     clock: int = 1000
 
@@ -134,7 +134,7 @@ class Scene:
             table.give_slot(slot)
 
 
-def state_of(index: Index, medium: bytes = b"") -> dict[str, object]:
+def state_of(index: MetadataIndex, medium: bytes = b"") -> dict[str, object]:
     """All that an index says, in a form that can be compared."""
     table, tree = index.table, index.tree
     rows = {}
@@ -174,7 +174,7 @@ def state_of(index: Index, medium: bytes = b"") -> dict[str, object]:
     }
 
 
-def recount(index: Index) -> bool:
+def recount(index: MetadataIndex) -> bool:
     """Whether the running totals are what the rows amount to."""
     table, tree = index.table, index.tree
     variable = names = 0
@@ -197,7 +197,7 @@ seeds = pytest.mark.parametrize("seed", range(25))
 
 @seeds
 def test_replay_gives_the_same_state(seed: int) -> None:
-    scene, replayed = Scene(random.Random(seed)), Index(GRANULE)
+    scene, replayed = Scene(random.Random(seed)), MetadataIndex(GRANULE)
     replayed.put(row(ROOT_ID, DIRECTORY, random.Random(seed)))
     for _ in range(60):
         scene.step()
@@ -209,7 +209,7 @@ def test_replay_gives_the_same_state(seed: int) -> None:
 
 @seeds
 def test_every_transaction_twice_is_once(seed: int) -> None:
-    scene, replayed = Scene(random.Random(seed)), Index(GRANULE)
+    scene, replayed = Scene(random.Random(seed)), MetadataIndex(GRANULE)
     replayed.put(row(ROOT_ID, DIRECTORY, random.Random(seed)))
     for _ in range(60):
         scene.step()
@@ -252,7 +252,7 @@ def test_pages_made_while_the_state_changes_are_exact_after_the_log(
         scene.step()
     scene.log.clear()
     places, medium = write_pages(scene, meanwhile, 4)
-    loaded = Index(GRANULE)
+    loaded = MetadataIndex(GRANULE)
     names = page_reader.NameLoader(loaded)
     for at, length in places:
         names.add(page_reader.load(memoryview(medium)[at : at + length], at, loaded))
@@ -263,7 +263,7 @@ def test_pages_made_while_the_state_changes_are_exact_after_the_log(
 
 
 def test_a_row_longer_than_a_page_has_one_of_its_own() -> None:
-    index = Index(GRANULE)
+    index = MetadataIndex(GRANULE)
     index.put(row(ROOT_ID, DIRECTORY, random.Random(0)))
     scattered = tuple(Extent(2 * i, 10_000 + 2 * i, 1) for i in range(100_000))
     for slot, extents in ((2, ()), (3, scattered), (4, ())):
@@ -277,8 +277,8 @@ def test_a_row_longer_than_a_page_has_one_of_its_own() -> None:
 # --- payloads that make no sense -----------------------------------------------------------------------------------
 
 
-def fresh() -> Index:
-    index = Index(GRANULE)
+def fresh() -> MetadataIndex:
+    index = MetadataIndex(GRANULE)
     index.put(row(ROOT_ID, DIRECTORY, random.Random(0)))
     return index
 
@@ -339,10 +339,10 @@ def test_a_page_cut_anywhere_is_refused() -> None:
         scene.step()
     ((at, length),), medium = write_pages(scene, 0, 1024)
     payload = bytes(medium[at : at + length])
-    page_reader.load(memoryview(payload), 0, Index(GRANULE))
+    page_reader.load(memoryview(payload), 0, MetadataIndex(GRANULE))
     for cut in range(length):
         with pytest.raises(CorruptMetadata, match="makes no sense"):
-            page_reader.load(memoryview(payload[:cut]), 0, Index(GRANULE))
+            page_reader.load(memoryview(payload[:cut]), 0, MetadataIndex(GRANULE))
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_a_page_cut_anywhere_is_refused() -> None:
 def test_pages_with_impossible_rows(head: tuple[int, int], ids: list[int]) -> None:
     payload = struct.pack("<II", *head) + b"".join(struct.pack("<Q", oid) for oid in ids) + bytes(2000)
     with pytest.raises(CorruptMetadata):
-        page_reader.load(memoryview(payload), 0, Index(GRANULE))
+        page_reader.load(memoryview(payload), 0, MetadataIndex(GRANULE))
 
 
 def test_a_page_whose_checksums_do_not_fit_the_size() -> None:
@@ -359,7 +359,7 @@ def test_a_page_whose_checksums_do_not_fit_the_size() -> None:
     index.put(Row(1 << 32 | 2, FILE, 0, 0, 0, 5 * GRANULE, 1, 1, 1, 1, 1, (), bytes(20), b""))
     payload, _ = page.draft(index, 1).finish(lambda *_: b"")
     with pytest.raises(CorruptMetadata, match="granules"):
-        page_reader.load(memoryview(payload), 0, Index(2 * GRANULE))
+        page_reader.load(memoryview(payload), 0, MetadataIndex(2 * GRANULE))
 
 
 @pytest.mark.parametrize(("name", "links"), [(b"a/b", []), (b"..", []), (b"good", [(ROOT_ID, b"a\0b")])])
@@ -369,7 +369,7 @@ def test_pages_with_impossible_names(name: bytes, links: list[tuple[int, bytes]]
     index.tree.add(ROOT_SLOT, name, 2)
     payload, _ = page.draft(index, 1).finish(lambda *_: b"")
     with pytest.raises(CorruptMetadata, match="name"):
-        page_reader.load(memoryview(payload), 0, Index(GRANULE))
+        page_reader.load(memoryview(payload), 0, MetadataIndex(GRANULE))
 
 
 def test_a_directory_has_one_name() -> None:

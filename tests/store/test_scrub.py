@@ -22,12 +22,12 @@ class Scene:
         self.found: list[Damaged] = []
 
     def spoil(self, oid: int, at: int) -> None:
-        (extent,) = self.store.extents_of(oid)
+        (extent,) = self.store.content.extents_of(oid)
         self.watched.inner.contents[extent.block * BLOCK + at] ^= 2  # type: ignore[attr-defined]
 
     def note(self, damaged: Damaged) -> None:
-        assert not self.store.pins()
-        assert not self.store.lock._is_owned()  # type: ignore[attr-defined]
+        assert not self.store.ledger.lock._is_owned()  # type: ignore[attr-defined]
+        assert not self.store.retention.pins()
         self.store.quarantine(damaged.oid, damaged.reason)
         self.found.append(damaged)
 
@@ -53,7 +53,7 @@ def test_damage_is_told_once_an_object(scene: Scene) -> None:
     for at in (5, 20 * GRANULE, 30 * GRANULE):
         scene.spoil(scene.oids[3], at)
     scene.spoil(scene.oids[1], 0)
-    (extent,) = scene.store.extents_of(scene.oids[4])
+    (extent,) = scene.store.content.extents_of(scene.oids[4])
     bad = extent.block * BLOCK + 2 * GRANULE
     scene.watched.hooks.append(Fault("read", bad, bad + 1))
     done = scene.scrub().run()
@@ -101,7 +101,7 @@ def test_objects_that_go_meanwhile_are_skipped(scene: Scene, monkeypatch: pytest
 def test_damage_of_a_former_content_is_nobodys(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     store, oid = scene.store, scene.oids[1]
     scene.spoil(oid, 0)
-    verify = store.verify_granules
+    verify = store.content.verify_granules
 
     def replace_first(*args: object) -> None:
         if store.attributes(oid).size == 100:
@@ -112,7 +112,7 @@ def test_damage_of_a_former_content_is_nobodys(scene: Scene, monkeypatch: pytest
             store.publish_in_place(staged)
         verify(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(store, "verify_granules", replace_first)
+    monkeypatch.setattr(store.content, "verify_granules", replace_first)
     done = scene.scrub().run()
     assert (done.damaged, scene.found) == (0, [])
     assert named(store, b"1") == b"new content"
@@ -120,17 +120,17 @@ def test_damage_of_a_former_content_is_nobodys(scene: Scene, monkeypatch: pytest
 
 def test_damage_of_what_was_dropped_while_it_was_read(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     scene.spoil(scene.oids[1], 0)
-    verify = scene.store.verify_granules
+    verify = scene.store.content.verify_granules
 
     def drop_first(*args: object) -> None:
         if scene.store.lookup(namespace(scene.store), b"1") is not None:
             scene.store.unlink(namespace(scene.store), b"1")
         verify(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(scene.store, "verify_granules", drop_first)
+    monkeypatch.setattr(scene.store.content, "verify_granules", drop_first)
     assert scene.scrub().run().finished
     assert [d.oid for d in scene.found] in ([], [scene.oids[1]])
-    assert scene.store.quarantined() == []
+    assert scene.store.removals.quarantined() == []
 
 
 def test_the_rate_is_kept(scene: Scene) -> None:

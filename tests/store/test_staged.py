@@ -106,7 +106,7 @@ def test_publishing_makes_it_visible_and_committing_durable() -> None:
     found = again(store)
     assert found.attributes(staged.id) == a
     assert get(found, staged.id) == b"bytes"
-    assert found.content_crc32c(staged.id) == crc32c(b"bytes")
+    assert found.content.content_crc32c(staged.id) == crc32c(b"bytes")
     assert store.counters.commits == 1
 
 
@@ -159,12 +159,12 @@ def test_an_empty_object_and_an_object_of_holes() -> None:
     assert holes.read(GRANULE, 100) == bytes(100)
     holes.seal()
     holes_id = store.publish(holes, namespace(store), b"holes")
-    assert (store.extents_of(empty_id), store.extents_of(holes_id)) == ([], [])
+    assert (store.content.extents_of(empty_id), store.content.extents_of(holes_id)) == ([], [])
     store.commit()
     found = again(store)
     assert (get(found, empty_id), get(found, holes_id)) == (b"", bytes(3 * GRANULE + 5))
-    assert found.content_crc32c(holes_id) == crc32c(bytes(3 * GRANULE + 5))
-    assert found.content_crc32c(empty_id) == 0
+    assert found.content.content_crc32c(holes_id) == crc32c(bytes(3 * GRANULE + 5))
+    assert found.content.content_crc32c(empty_id) == 0
 
 
 def test_the_rest_of_the_last_block_is_zeros_on_the_medium() -> None:
@@ -177,7 +177,7 @@ def test_the_rest_of_the_last_block_is_zeros_on_the_medium() -> None:
     staged.truncate(4 * BLOCK + 10)
     staged.seal()
     oid = store.publish(staged, namespace(store), b"name")
-    (extent,) = store.extents_of(oid)
+    (extent,) = store.content.extents_of(oid)
     last = (extent.block + 4) * BLOCK
     assert extent.count == 5
     assert store.device.contents[last : last + BLOCK] == b"x" * 10 + bytes(BLOCK - 10)  # type: ignore[attr-defined]
@@ -192,10 +192,10 @@ def test_a_sequential_object_has_one_extent() -> None:
     for number, staged in enumerate(others):
         staged.seal()
         oid = store.publish(staged, namespace(store), b"%d" % number)
-        assert len(store.extents_of(oid)) <= 6
+        assert len(store.content.extents_of(oid)) <= 6
         assert get(store, oid) == b"".join(content((step, number), 20_000) for step in range(40))
     big = put(store, b"big", bytes(2 << 20))
-    assert len(store.extents_of(big)) == 1
+    assert len(store.content.extents_of(big)) == 1
     check_space(store)
 
 
@@ -203,7 +203,7 @@ def test_an_object_that_is_too_large() -> None:
     store = new_store()
     staged = stage(store)
     with pytest.raises(ObjectTooLarge) as refused:
-        staged.truncate(store.max_object_bytes + 1)
+        staged.truncate(store.staging.max_object_bytes + 1)
     assert (refused.value.errno, staged.failed) == (errno.EFBIG, errno.EFBIG)
     with pytest.raises(StagedFailed, match="failed before"):
         staged.write(0, b"x")
@@ -340,7 +340,7 @@ def test_a_failed_write_fails_the_object_for_good(size: int) -> None:
 def test_a_damaged_base_fails_the_view_and_not_the_reader() -> None:
     store = new_store()
     base = put(store, b"name", content(0, 2 * GRANULE))
-    (extent,) = store.extents_of(base)
+    (extent,) = store.content.extents_of(base)
     store.device.contents[extent.block * BLOCK] ^= 1  # type: ignore[attr-defined]
     view = stage(store, base)
     view.write(GRANULE, b"x")

@@ -139,7 +139,7 @@ def test_it_can_be_stopped(scene: Scene) -> None:
     asked = iter([False, False, True])
     done = Wipe(scene.store, scene.private).run(20, lambda: next(asked, True))
     assert (done.stopped, done.complete) == (True, False)
-    assert scene.store.space.on_free == []
+    assert scene.store.ledger.space.on_free == []
     scene.whole()
 
 
@@ -152,7 +152,7 @@ def test_a_medium_that_fails(scene: Scene) -> None:
     with pytest.raises(DeviceError):
         Wipe(scene.store, scene.private).run(0)
     scene.watched.hooks.remove(fault)
-    assert scene.store.space.withheld == 0
+    assert scene.store.ledger.space.withheld == 0
     assert Wipe(scene.store, scene.private).run(0).complete
     scene.whole()
 
@@ -196,7 +196,7 @@ def test_names_and_attributes_go_with_the_metadata(scene: Scene) -> None:
     scene.store.rmdir(ROOT_ID, b"private")
     scene.store.commit()
     assert MARK in scene.medium
-    scene.store.rewrite_metadata()
+    scene.store.durability.rewrite_metadata()
     assert bytes(scene.store.read(pin, 0, 100)) == secret(100)
     pin.release()
     scene.store.commit()
@@ -227,7 +227,7 @@ def test_a_crash_while_the_metadata_is_written_anew(scene: Scene) -> None:
             scene.watched.hooks.append(crash)
 
     scene.watched.hooks.append(crash)
-    scene.store.rewrite_metadata()
+    scene.store.durability.rewrite_metadata()
     scene.watched.hooks.remove(crash)
     assert count >= 8
     scene.whole()

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from hcfs.store import ROOT_ID, Superblock, plan
 from hcfs.store import frame as frames
-from hcfs.store.items import Index, Transaction
 from hcfs.store.log import encode_batch
 from hcfs.store.table import Row
+from hcfs.store.transactions import MetadataIndex, Transaction
 
 UUID = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
 TIME_NS = 1_767_323_045_000_000_000
@@ -23,7 +23,7 @@ def superblock() -> Superblock:
 
 def batch() -> bytes:
     """What the first `mkdir kv` of a store writes, apart from the SERIAL item that precedes it."""
-    index = Index(superblock().granule)
+    index = MetadataIndex(superblock().granule)
     index.put(Row(ROOT_ID, stat.S_IFDIR | 0o755, 0, 0, 0, 0, *[TIME_NS] * 3, 1, TIME_NS, (), b"", b""))
     transaction = Transaction(index, TIME_NS)
     oid = 1 << 32 | index.table.take_slot()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from harness.cli import hcfs
 from harness.mounts import Mount
+from harness.namespaces import own_mounts
 
 from hcfs.cli import run
 from hcfs.options.mount_words import REFUSED
@@ -146,7 +147,7 @@ def by_mount(mount: Mount, tmp_path: Path) -> Callable[..., subprocess.Completed
         command = Path(sys.executable).with_name("hcfs")
         script = f'export PATH="$PATH:/usr/local/sbin"; set -e; {look}'
         inner = ["sh", "-c", script, "sh", mount.source, mount.dir, f"log={tmp_path / 'log'},{words}"]
-        outer = ["unshare", "--mount", "--propagation", "private", "sh", "-c", HELPER, "sh", command, *inner]
+        outer = own_mounts(HELPER, "sh", command, *inner)
         return subprocess.run(list(map(str, outer)), capture_output=True, text=True, timeout=100)
 
     return call

@@ -64,7 +64,7 @@ class DirectoryListing:
 
     def led_to(self, directory: int, batch: list[tuple[bytes, int]]) -> list[Entry | None]:
         """What each of (name, inode) leads to, None for what was removed."""
-        with self._lock, self._store.lock:
+        with self._lock, self._store.atomically():
             return [self.led_to_one(directory, name, ino) for name, ino in batch]
 
     def led_to_one(self, directory: int, name: bytes, ino: int) -> Entry | None:

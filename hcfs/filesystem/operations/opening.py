@@ -104,7 +104,7 @@ class Opening:
 
     def _open_kept(self, pin: Pin, *, verify: bool) -> Opened | Blocking[Opened]:
         """Open what the caller's second lookup named and somebody has replaced since."""
-        if self._store.is_quarantined(pin.oid):
+        if self._store.removals.is_quarantined(pin.oid):
             pin.release()
             raise CallError(errno.ENOENT)
         return self.open_pinned(pin, verify=verify)

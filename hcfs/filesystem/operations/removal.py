@@ -91,9 +91,9 @@ class Removal:
 
     def purge_quarantined_of(self, namespace: bytes) -> None:
         """Drop what is quarantined of a namespace, and that of which nobody knows where it was."""
-        for each in self._store.quarantined():
+        for each in self._store.removals.quarantined():
             if each.path.partition(b"/")[0] in (namespace, b""):
-                self._store.purge(each.id)
+                self._store.removals.purge(each.id)
 
     def _remove_files(
         self, directory: int, removed: Removed, stop: Callable[[], bool], *, files: bool

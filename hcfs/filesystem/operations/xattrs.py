@@ -186,7 +186,7 @@ class Xattrs:
         if attributes.kind is Kind.DIRECTORY:
             return self.option_value(ino, key.decode())
         if key == b"crc32c":
-            return Blocking(lambda: b"%08x" % self._store.content_crc32c(ino))
+            return Blocking(lambda: b"%08x" % self._store.content.content_crc32c(ino))
         return self._fact(key, attributes, facts)
 
     def _fact(self, key: bytes, attributes: Attributes, facts: OriginFacts) -> bytes:
@@ -215,7 +215,7 @@ class Xattrs:
 
     def _extents(self, oid: int) -> bytes:
         """`LOGICAL+COUNT@BLOCK` for each extent, in blocks of 4 KiB."""
-        extents = self._store.extents_of(oid)
+        extents = self._store.content.extents_of(oid)
         shown = " ".join(f"{each.logical}+{each.count}@{each.block}" for each in extents[:EXTENTS_SHOWN])
         more = len(extents) - EXTENTS_SHOWN
         return (shown + (f" and {more} more" if more > 0 else "")).encode()

@@ -30,7 +30,7 @@ class Drafting:
 
     def begin_empty(self, who: CallerIdentity, parent: int, name: bytes, mode: int, uid: int, gid: int) -> Version:
         """The caller's new version of a name, without a byte. MetadataFull where no row is left for it."""
-        self._store.require_row()
+        self._store.staging.require_row()
         namespace = self._store.namespace_of(parent)
         staged = self._store.stage(None, namespace=namespace, mode=mode, uid=uid, gid=gid)
         return self._register(who, parent, name, staged)

@@ -123,7 +123,7 @@ class Publisher:
             self._versions.forget(version)
         # The kernel keeps nothing about a name that has versions, so there is no name to tell it of: only the count of
         # links of what was replaced, for its other names and for who has it open.
-        if replaced is not None and (len(links) > 1 or store.pinned(replaced)):
+        if replaced is not None and (len(links) > 1 or store.retention.pinned(replaced)):
             self._kernel.forget_attributes(replaced)
 
     def publish_or_abandon(self, version: Version) -> None:

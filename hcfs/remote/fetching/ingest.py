@@ -259,7 +259,7 @@ class Ingests:
     def _staged(self, ingest: Ingest) -> Staged:
         core, remote = self._core, ingest.remote
         with core.lock:
-            core.store.require_row()
+            core.store.staging.require_row()
             owner = core.store.attributes(remote.namespace)
             access = ingest.origin.shown(remote.listed, owner)
             staged = core.store.stage(
@@ -314,7 +314,7 @@ class Ingests:
         """Under the lock that whoever begins a fetch holds: there is no moment with neither the fetch nor the
         object."""
         core, remote = self._core, ingest.remote
-        with core.lock, core.store.lock:
+        with core.lock, core.store.atomically():
             if self._stop.is_set():
                 raise OriginError("the mount ends")
             former = core.attributes_at(remote.parent, remote.name)

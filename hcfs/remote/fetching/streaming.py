@@ -20,7 +20,6 @@ from hcfs.filesystem.handles.object_handle import ObjectHandle, ObjectReading
 from hcfs.fuse.limits import AHEAD_WAITING, BACKGROUND
 from hcfs.remote.listing.remote import Remote
 from hcfs.store import Staged
-from hcfs.store.arrived import read_arrived
 
 log = logging.getLogger(__name__)
 
@@ -219,7 +218,7 @@ class Stream:
                 raise CallError(errno.EIO)
             if length <= 0:
                 return memoryview(b"")
-            data = read_arrived(self._store, self._staged, offset, length)
+            data = self._store.partial_reads.read(self._staged, offset, length)
             if self._failed:
                 raise CallError(errno.EIO)
         except HcfsError as error:

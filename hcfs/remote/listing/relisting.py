@@ -104,7 +104,7 @@ class Relisting:
     def _made(self, parent: int, name: bytes, access: Access | None) -> int | None:
         core, origin = self._core, self._origin
         while True:
-            with core.lock, core.store.lock:
+            with core.lock, core.store.atomically():
                 oid = core.store.lookup(parent, name)
                 if oid is None:
                     owner = core.store.attributes(origin.namespace)
@@ -126,7 +126,7 @@ class Relisting:
         object's content is what the origin has."""
         core, origin = self._core, self._origin
         former = origin.get(parent, name)
-        with core.lock, core.store.lock:
+        with core.lock, core.store.atomically():
             oid = core.store.lookup(parent, name)
             cached = None if oid is None else _cached_as(core, oid, listed.key)
             if cached is not None and oid is not None and listed.access is not None:
@@ -153,7 +153,7 @@ class Relisting:
             except NoSuchObject:
                 continue
             for name, oid in entries:
-                with core.lock, core.store.lock:
+                with core.lock, core.store.atomically():
                     if core.store.lookup(here, name) != oid or (here, name) in listing.refused:
                         continue
                     if core.store.attributes(oid).kind is Kind.DIRECTORY:
@@ -174,7 +174,7 @@ class Relisting:
         gone -= kept
         for directory in gone:
             while directory not in kept and directory != self._origin.namespace:
-                with core.lock, core.store.lock:
+                with core.lock, core.store.atomically():
                     names = core.store.names_of(directory)
                     if not names or self._versions.in_directory(directory):
                         break

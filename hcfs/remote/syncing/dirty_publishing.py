@@ -58,12 +58,12 @@ class DirtyPublishing:
             unmark(version.staged, SYNC, ETAG, DOUBT)  # of the staging name, or of a view's base
             yield
         elif version.is_uploaded_as(parent, name):
-            with self._store.lock:
+            with self._store.atomically():
                 key = self._mark_clean(version, parent, name)
                 yield
                 self._published_clean(origin, version, parent, name, key)
         else:
-            with self._store.lock:
+            with self._store.atomically():
                 record = self._mark_dirty(origin, version, parent, name)
                 try:
                     yield

@@ -32,7 +32,7 @@ class SyncNames:
     def base_of_name(self, origin: Origin, parent: int, name: bytes) -> str:
         """What the origin has under a name, as far as this device knows. Lock held."""
         uploads = self._origins.uploads
-        with self._store.lock:
+        with self._store.atomically():
             oid = self._store.lookup(parent, name)
             if oid is not None:
                 unsynced = uploads.get(oid)

@@ -139,7 +139,7 @@ class SyncedNamespace:
             return self._local.open(ino, flags, caller)
         empty = bool(flags & os.O_TRUNC)
         self._volume.counts.opens += 1
-        with self._lock, self._store.lock:
+        with self._lock, self._store.atomically():
             here = self._files.cached_oid(remote) is not None or self._files.written_over(origin, remote)
         if empty or here:
             return self._begin_version(remote, caller, empty=empty)
@@ -282,7 +282,7 @@ class SyncedNamespace:
             self._local.unlink(parent, name, caller)
             return None
         check_name(name)
-        with self._lock, self._store.lock:
+        with self._lock, self._store.atomically():
             unsynced = self._uploads.at((parent, name))
             if unsynced is None and not self._names.goes_out(parent, name):
                 self._local.unlink(parent, name, caller)
@@ -299,7 +299,7 @@ class SyncedNamespace:
 
     def _unlink_here(self, parent: int, name: bytes, caller: Caller) -> None:
         """Lock held."""
-        with self._store.lock:
+        with self._store.atomically():
             self._local.unlink(parent, name, caller)
             if self._store.lookup(parent, name) is None:
                 self._uploads.forget((parent, name))

@@ -65,8 +65,8 @@ class UnsyncedFiles(ABC):
         removing at an origin when it crashed is dropped: it is fetched again if it is still there."""
         core = self._core
         with core.lock:
-            unsynced = core.store.with_xattr(SYNC)
-            for oid in {oid for oid, _ in core.store.with_xattr(DOUBT)} - {oid for oid, _ in unsynced}:
+            unsynced = core.store.metadata.with_xattr(SYNC)
+            for oid in {oid for oid, _ in core.store.metadata.with_xattr(DOUBT)} - {oid for oid, _ in unsynced}:
                 for doubtful in core.store.names_of(oid):
                     core.store.unlink(*doubtful)
             for oid, value in unsynced:

@@ -79,7 +79,7 @@ class Uploads(UnsyncedFiles):
         crashes before the device has followed, the next mount drops it; so does it with what is published there before
         `settled`. The name is held; blocks for a commit."""
         core = self._core
-        with core.lock, core.store.lock:
+        with core.lock, core.store.atomically():
             self._doubted.add(name)
             oid = core.store.lookup(*name)
             clean = oid is not None and core.store.get_xattr(oid, ETAG) is not None
@@ -90,7 +90,7 @@ class Uploads(UnsyncedFiles):
         try:
             yield
         except BaseException:
-            with core.lock, core.store.lock, suppress(HcfsError):  # its directory is gone
+            with core.lock, core.store.atomically(), suppress(HcfsError):  # its directory is gone
                 self._doubted.discard(name)
                 oid = core.store.lookup(*name)  # another one, where its close was before
                 if oid is not None and core.store.get_xattr(oid, DOUBT) is not None:
@@ -143,7 +143,7 @@ class Uploads(UnsyncedFiles):
         """Remove what only the device has under a name, and leave the origin as it is; whether there was any. Blocks
         while it is being uploaded; no lock is held."""
         core = self._core
-        with self.hold(name, halt=True), core.lock, core.store.lock:
+        with self.hold(name, halt=True), core.lock, core.store.atomically():
             if self.at(name) is None:
                 return False
             core.store.unlink(*name)
@@ -270,7 +270,7 @@ class Uploads(UnsyncedFiles):
         origin.counts.uploaded_bytes += uploaded.size
 
         def mark() -> None:
-            with core.lock, store.lock:
+            with core.lock, store.atomically():
                 if not self._is_current(unsynced):
                     self._note_base(origin, unsynced, key, uploaded, access)
                     return

@@ -53,7 +53,7 @@ class Target(Protocol):
     def touch(self, oid: int, last_access_ns: int) -> None: ...
 
 
-class Index:
+class MetadataIndex:
     """The tables that transactions change. Applying an item twice, or to a state that has it, changes nothing."""
 
     def __init__(self, granule_bytes: int, max_slot: int = MAX_SLOT) -> None:
@@ -137,10 +137,15 @@ class Index:
 class Transaction:
     """Builds a transaction's payload, and applies each item to the index as it is added."""
 
-    def __init__(self, index: Index, time_ns: int) -> None:
+    def __init__(self, index: MetadataIndex, time_ns: int) -> None:
         self._index = index
         self.time_ns = time_ns
         self.payload = bytearray(_TIME.pack(time_ns))
+
+    @property
+    def empty(self) -> bool:
+        """Whether no item was added yet."""
+        return len(self.payload) == _TIME.size
 
     def put(self, row: Row) -> None:
         self.payload += _OBJECT.pack(

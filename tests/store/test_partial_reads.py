@@ -8,7 +8,6 @@ import pytest
 from store.rig import GRANULE, content, namespace, new_device, new_store, put, recover, stage
 
 from hcfs.store import BLOCK
-from hcfs.store.arrived import read_arrived
 from hcfs.store.errors import StagedDamaged, StagedFailed
 
 DATA = content("arriving", 6 * GRANULE + 5000)
@@ -18,18 +17,18 @@ def test_what_is_written_is_read_and_nothing_else() -> None:
     store = new_store()
     staged = stage(store)
     with pytest.raises(StagedFailed):
-        read_arrived(store, staged, 0, 1)
+        store.partial_reads.read(staged, 0, 1)
     staged.write(0, DATA[: 2 * GRANULE])
     staged.write(2 * GRANULE, DATA[2 * GRANULE : 5 * GRANULE])
     for offset, length in ((0, 1), (0, 5 * GRANULE), (GRANULE - 1, 2), (7, GRANULE + 9), (5 * GRANULE - 3, 3)):
-        assert bytes(read_arrived(store, staged, offset, length)) == DATA[offset : offset + length]
+        assert bytes(store.partial_reads.read(staged, offset, length)) == DATA[offset : offset + length]
     staged.write(5 * GRANULE, DATA[5 * GRANULE : 5 * GRANULE + BLOCK])
     for offset, length in ((5 * GRANULE, 1), (5 * GRANULE - 1, 2)):
         with pytest.raises(StagedFailed):
-            read_arrived(store, staged, offset, length)
+            store.partial_reads.read(staged, offset, length)
     staged.abandon()
     with pytest.raises(StagedFailed):
-        read_arrived(store, staged, GRANULE, GRANULE)
+        store.partial_reads.read(staged, GRANULE, GRANULE)
 
 
 def test_a_flipped_byte_is_found() -> None:
@@ -46,8 +45,8 @@ def test_a_flipped_byte_is_found() -> None:
     errors = store.counters.checksum_errors
     for offset, length in ((GRANULE + 5, 7), (0, 4 * GRANULE)):
         with pytest.raises(StagedDamaged):
-            read_arrived(store, staged, offset, length)
-    assert bytes(read_arrived(store, staged, 0, GRANULE)) == DATA[:GRANULE]
+            store.partial_reads.read(staged, offset, length)
+    assert bytes(store.partial_reads.read(staged, 0, GRANULE)) == DATA[:GRANULE]
     assert store.counters.checksum_errors == errors + 2
 
 
@@ -62,7 +61,7 @@ def test_readers_beside_the_writer_and_the_end() -> None:
             while not stop.is_set():
                 for granule in range(arrived[0]):
                     try:
-                        data = read_arrived(store, staged, granule * GRANULE, GRANULE)
+                        data = store.partial_reads.read(staged, granule * GRANULE, GRANULE)
                     except StagedFailed:
                         return
                     if data != DATA[granule * GRANULE : (granule + 1) * GRANULE]:

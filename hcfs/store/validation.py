@@ -12,17 +12,17 @@ from hcfs.store.allocator import Allocator, Overlap
 from hcfs.store.attributes import MAX_SLOT, ROOT_ID, Flags, Kind, kind_of
 from hcfs.store.errors import CorruptMetadata
 from hcfs.store.extents import Extent
-from hcfs.store.items import Index
 from hcfs.store.replay import Replayed
 from hcfs.store.space import Space
 from hcfs.store.superblock import BLOCK, Superblock
 from hcfs.store.table import Table
+from hcfs.store.transactions import MetadataIndex
 from hcfs.store.tree import ROOT_SLOT
 
 _SLOT_BITS = MAX_SLOT.bit_length()
 
 
-def tidy(superblock: Superblock, state: Replayed) -> list[int]:
+def validate(superblock: Superblock, state: Replayed) -> list[int]:
     """Check what a sound state always fulfils and mend it where it can be: ids of objects to drop. Adds to
     `state.problems`."""
     index = state.index
@@ -128,7 +128,7 @@ def _in_order(extents: tuple[Extent, ...], blocks: int) -> bool:
     return at <= blocks
 
 
-def _unreachable(index: Index) -> list[int]:
+def _unreachable(index: MetadataIndex) -> list[int]:
     """Ids of the objects that no path from the root leads to, quarantined ones apart. Where records are missing,
     directories can also lie in each other."""
     table, tree = index.table, index.tree
@@ -155,7 +155,7 @@ def _unreachable(index: Index) -> list[int]:
     ]
 
 
-def build_space(superblock: Superblock, index: Index) -> Space:
+def build_space(superblock: Superblock, index: MetadataIndex) -> Space:
     """The allocator and the shares that a state amounts to. Raises CorruptMetadata."""
     table = index.table
     quarantined = sum(map(table.blocks, table.quarantined_slots()))
