@@ -1,3 +1,3 @@
-"""hcfs: a cache filesystem for LLM serving on a raw NVMe device or an image file."""
+"""A cache filesystem for LLM serving on a raw NVMe device or an image file."""
 
 __version__ = "0.1.0"

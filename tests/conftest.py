@@ -8,12 +8,13 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import harness.checked_locks  # noqa: F401  # hcfs.store reads what it sets
 import pytest
-from harness.cli import hcfs
-from harness.images import LoopDevice, create_image
-from harness.mounts import Mount
-from harness.places import Place, begin
+
+import lab.harness.checked_locks  # noqa: F401  # hcfs.store reads what it sets
+from lab.harness.cli import hcfs
+from lab.harness.images import LoopDevice, create_image
+from lab.harness.mounts import Mount
+from lab.harness.places import Place, begin
 
 _names = itertools.count()
 _place = pytest.StashKey[Place]()

@@ -1,18 +1,16 @@
-"""Every command of tools/bench works, says what it is to say, and leaves nothing behind. What it measures is not looked
-at: that a figure is there, with its ratio, is."""
+"""Every command of tools/lab bench works, says what it is to say, and leaves nothing behind. What it measures is not
+looked at: that a figure is there, with its ratio, is."""
 
 from __future__ import annotations
 
 import importlib.util
 import itertools
 import json
-import os
 import re
 import shlex
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,12 +20,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+from lab.bench import main as bench_main
+from lab.bench import rounds as bench_rounds
+from lab.harness import programs
 
-import bench_main
-import bench_rounds
-
-TOOLS = Path(bench_rounds.__file__).parent
 RATES = ("store MiB/s", "load MiB/s")
 COSTS = ("CPU ms/MiB", "READ+WRITE/MiB", "other requests/object", "copied MiB/MiB")
 # By command: the candidates, the measures that each of them has, and those that hcfs alone has.
@@ -65,13 +61,13 @@ COMMANDS: dict[str, tuple[set[str], tuple[str, ...], tuple[str, ...]]] = {
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """Temporary files go under tmp_path."""
-    return {**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    return {**programs.environment(), "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
 
 
 @contextmanager
 def start(command: str, *words: str, **others: Any) -> Iterator[subprocess.Popen[str]]:
     """The tool; in the end nothing may be left of what it makes: mounts, loop devices, files on disk and in memory."""
-    tool = [sys.executable, str(TOOLS / "bench_main.py"), command, *words]
+    tool = programs.lab("bench", command, *words)
     with subprocess.Popen(tool, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **others) as process:
         yield process
     mark = f"hcfs-bench-{process.pid}-"
@@ -108,8 +104,13 @@ def test_every_command(command: str, environment: dict[str, str], tmp_path: Path
             assert set(table[measure]) == {"hcfs"}, measure
         for measure in case["judged"]:
             assert sum("ratio" not in entry for entry in table[measure].values()) == 1, measure
-    drawn = ET.parse(picture).getroot()
-    assert len(drawn.findall("{*}rect")) > 1
+    bars = [part for part in ET.parse(picture).iter() if part.get("id", "").startswith("bar-")]
+    assert len(bars) == sum(
+        "ratio" in entry
+        for case in result["cases"]
+        for measure in case["judged"]
+        for entry in case["measures"][measure].values()
+    )
 
 
 def add_what_is_installed(words: list[str]) -> set[str]:
@@ -174,7 +175,7 @@ def test_an_interrupted_benchmark_cleans_up(
         tool.send_signal(number)
         _, complaint = tool.communicate(timeout=60)
     assert tool.returncode == 128 + number
-    assert complaint.splitlines()[-1] == f"tools/bench was ended by {number.name}"
+    assert complaint.splitlines()[-1] == f"tools/lab bench was ended by {number.name}"
 
 
 def test_stores_that_fail_fail_the_run(environment: dict[str, str]) -> None:
@@ -196,22 +197,22 @@ def test_what_is_missing_is_named(environment: dict[str, str], tmp_path: Path) -
     with start("commit", "--quick", env={**environment, "PATH": str(tmp_path)}) as tool:
         _, complaint = tool.communicate(timeout=60)
     assert tool.returncode == 1
-    assert complaint.splitlines()[-1] == ("tools/bench commit: gcc isn't installed: run tools/setup --with-bench")
+    assert complaint.splitlines()[-1] == ("tools/lab bench commit: gcc isn't installed: run tools/setup --with-bench")
 
 
 def test_the_commands_in_the_documentation() -> None:
     """They are all there, and the examples are understood."""
-    page = (TOOLS.parent / "docs" / "benchmarks.md").read_text()
-    shown = re.findall(r"^\| `tools/bench (\w+)` \|", page, re.MULTILINE)
-    assert shown == [*bench_main.COMMANDS, "scale"]
-    examples = re.findall(r"^tools/bench (.*?)(?: > .*)?$", page, re.MULTILINE)
+    page = (programs.ROOT / "docs" / "benchmarks.md").read_text()
+    shown = re.findall(r"^\| `tools/lab bench (\w+)` \|", page, re.MULTILINE)
+    assert shown == [*bench_main.COMMANDS]
+    examples = re.findall(r"^tools/lab bench (.*?)(?: > .*)?$", page, re.MULTILINE)
     assert len(examples) > 2
     for example in examples:
         bench_main.parser().parse_args(shlex.split(example))
 
 
 class TestRounds:
-    """bench_rounds: which interval is given, and when a case ends."""
+    """rounds: which interval is given, and when a case ends."""
 
     @pytest.mark.parametrize(
         ("count", "first", "last"), [(1, 1, 1), (5, 1, 5), (7, 1, 7), (8, 2, 7), (11, 3, 9), (20, 6, 15), (30, 11, 20)]

@@ -1,7 +1,9 @@
-"""What the documentation shows is true: its commands parse or run, its tables are the code's, its links lead on."""
+"""What the documentation shows is true: its commands parse or run, its tables are the code's, its links lead on. And
+it can be read: lines, lists and words keep to some rules."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import json
 import os
@@ -10,19 +12,19 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
-from harness.mounts import Mount
-from harness.weights import safetensors, write_model
 
 from hcfs.cli import run
 from hcfs.lmcache.config import adapter_spec
 from hcfs.options.described import TABLES, described
 from hcfs.options.mount_options import MountOptions
+from lab.harness.mounts import Mount
+from lab.harness.weights import safetensors, write_model
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -167,3 +169,119 @@ def test_dependencies_are_argued() -> None:
     assert {row[0] for row in table("dependencies.md", "library", "used in")} == required
     extras = {row[0].strip("`") for row in table("dependencies.md", "extra", "libraries")}
     assert extras == set(project["optional-dependencies"])
+
+
+# --- how pages are written -------------------------------------------------------------------------------------------
+
+
+def prose(page: Path) -> Iterator[tuple[int, str]]:
+    """Number and text of each line outside of code blocks."""
+    inside = False
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        fence = line.lstrip().startswith("```")
+        if not inside and not fence:
+            yield number, line
+        inside ^= fence
+
+
+def of_figures(rows: list[str]) -> bool:
+    """Whether a table has figures: most cells have a digit, and all are short, but for the first of a row."""
+    cells = [cell.strip() for row in rows[2:] for cell in row.strip("| ").split(" | ")[1:]]
+    filled = [cell for cell in cells if cell]
+    return 2 * sum(bool(re.search(r"\d", cell)) for cell in filled) > len(filled) and max(map(len, cells)) <= 40
+
+
+def too_wide(page: Path) -> list[str]:
+    """Lines of more than 100 columns, which a reader of the plain text would have to scroll for. These may be longer:
+
+    * code blocks;
+    * a line that is one word, which can't be broken: an address, a link, code between backquotes, with a mark of a
+      list before it;
+    * tables of figures, since a row of figures is looked at as one.
+    """
+    wide, tables = [], dict[int, list[str]]()
+    rows: list[str] = []
+    for number, line in prose(page):
+        rows = [*rows, line] if line.startswith("|") else []
+        if rows:
+            tables[number - len(rows) + 1] = rows
+        elif len(re.sub(r"`[^`]*`|\[[^\]]*\]\([^)]*\)", "x", line).split()) > 1 + line.lstrip().startswith(
+            ("* ", "- ")
+        ):
+            wide += [f"{page.name}:{number}: {line}"] * (len(line) > 100)
+    for begin, table_rows in tables.items():
+        if not of_figures(table_rows):
+            wide += [f"{page.name}:{begin + at}: {row}" for at, row in enumerate(table_rows) if len(row) > 100]
+    return wide
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_prose_fits_100_columns(page: Path) -> None:
+    assert too_wide(page) == []
+
+
+def test_the_rule_of_width_sees_what_it_should(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    word, figures = "x" * 120, "| a |" + " 1,234.5 (1,200 to 1,300) |" * 5
+    fine = [f"`{word} {word}`", f"* `{word}`", f"[a b]({word})", f"```\n{word} {word}\n```"]
+    fine += [f"|  |{' x |' * 5}\n|---|{'---|' * 5}\n{figures}"]
+    page.write_text("\n\n".join(fine))
+    assert too_wide(page) == []
+    for wrong in (f"{'word ' * 25}", f"* {'word ' * 25}", f"| a | b |\n|---|---|\n| x | {'word ' * 25} |"):
+        page.write_text(f"{fine[0]}\n\n{wrong}\n")
+        assert len(too_wide(page)) == 1, wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_a_list_begins_behind_an_empty_line(page: Path) -> None:
+    """Markdown on the site takes it for a part of the paragraph otherwise. A line that is indented goes on with an
+    item."""
+    wrong, before = [], ""
+    for number, line in prose(page):
+        is_item = re.match(r"([*-]|\d+\.) ", line)
+        if is_item and before and not before.startswith(" ") and not re.match(r"([*-]|\d+\.) ", before):
+            wrong.append(f"{page.name}:{number}: {line}")
+        before = line
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_files_of_the_code_that_are_named_exist(page: Path) -> None:
+    """With or without hcfs/ before them, since the pages speak of its rooms."""
+    named = set(re.findall(r"`((?:[\w-]+/)+[\w-]+\.(?:py|c|sh|toml|yml))(?:::\w+)?`", page.read_text()))
+    tests = ROOT / "tests"
+    assert [
+        name for name in sorted(named) if not any((at / name).exists() for at in (ROOT, ROOT / "hcfs", tests))
+    ] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_no_page_names_a_path_of_one_machine(page: Path) -> None:
+    """A home, a checkout, a temporary directory: they mean nothing on the reader's machine."""
+    found = re.findall(r"(?:^|[\s`(\"'])((?:/home|/root|/work|/tmp|/Users)/[\w.-]+)", page.read_text(), re.MULTILINE)
+    assert found == []
+
+
+def docstrings(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Line, text and owner of every docstring of a file, those of attributes included."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list):
+            continue
+        for at, child in enumerate(body):
+            if not isinstance(child, ast.Expr) or not isinstance(child.value, ast.Constant):
+                continue
+            text = child.value.value
+            if isinstance(text, str) and (at == 0 or isinstance(body[at - 1], ast.Assign | ast.AnnAssign)):
+                yield child.lineno, text.strip(), getattr(node, "name", "")
+
+
+def test_docstrings_begin_with_a_capital_letter() -> None:
+    """Or with what is no letter. Those of constructors may begin with the parameter that they are about."""
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
+        for path in sorted((ROOT / "hcfs").rglob("*.py"))
+        for line, text, owner in docstrings(path)
+        if text[0].islower() and not (owner == "__init__" and re.match(r"\w+(, \w+)*: ", text))
+    ]
+    assert wrong == []

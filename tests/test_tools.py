@@ -6,21 +6,22 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from lab.harness import programs
 
 TOOLS = Path(__file__).parent.parent / "tools"
 
 
 def environment(tmp_path: Path, *, lmcache: bool) -> dict[str, str]:
     """Temporary files under tmp_path; without LMCache, a package of its name that can't be imported comes first."""
-    found = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    found = {**programs.environment(), "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"}
     if not lmcache:
         (tmp_path / "without" / "lmcache").mkdir(parents=True)
         (tmp_path / "without" / "lmcache" / "__init__.py").write_text("raise ImportError('not installed')\n")
-        found["PYTHONPATH"] = str(tmp_path / "without")
+        found["PYTHONPATH"] = os.pathsep.join([str(tmp_path / "without"), str(programs.ROOT)])
     return found
 
 
@@ -33,7 +34,7 @@ def left_behind(tmp_path: Path) -> list[str]:
 @pytest.mark.parametrize("lmcache", [True, False])
 def test_the_demo(tmp_path: Path, lmcache: bool) -> None:
     done = subprocess.run(
-        [sys.executable, TOOLS / "demo_steps.py"],
+        programs.command("lab.demo.steps"),
         env=environment(tmp_path, lmcache=lmcache),
         capture_output=True,
         text=True,
@@ -49,7 +50,7 @@ def test_the_demo(tmp_path: Path, lmcache: bool) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_cleans_up(tmp_path: Path, number: signal.Signals) -> None:
     with subprocess.Popen(
-        [sys.executable, TOOLS / "demo_steps.py"],
+        programs.command("lab.demo.steps"),
         env=environment(tmp_path, lmcache=False),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -106,8 +107,9 @@ def test_the_set_up_adds_what_is_missing_in_any_order(tmp_path: Path) -> None:
     assert asked_of_pip(tmp_path, "--with-lmcache", "--minimal") == {"hcfs"} | lmcache
     assert asked_of_pip(tmp_path) == users | lmcache
     assert asked_of_pip(tmp_path, "--minimal") == set()
-    assert asked_of_pip(tmp_path, "--with-tests", "--with-lmcache") == users | lmcache | {"dev"}
-    for words in ([], ["--minimal"], ["--with-lmcache"], ["--with-tests"]):
+    assert asked_of_pip(tmp_path, "--with-tests", "--with-lmcache") == users | lmcache | {"dev", "lab"}
+    assert asked_of_pip(tmp_path, "--with-docs") == users | lmcache | {"dev", "lab", "docs"}
+    for words in ([], ["--minimal"], ["--with-lmcache"], ["--with-tests"], ["--with-docs"]):
         assert asked_of_pip(tmp_path, *words) == set()
     with (tmp_path / "pyproject.toml").open("a") as project:
         project.write("# another one\n")

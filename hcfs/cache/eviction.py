@@ -46,7 +46,7 @@ class EvictedObjects:
 
 PROTECTED_POLL_S = 0.25
 PROTECTED_SPARE_S = 2.0
-"""protection ends at whole seconds, rounded up"""
+"""Protection ends at whole seconds, rounded up"""
 
 
 class Eviction:

@@ -21,7 +21,7 @@ class Namespaces:
     """
 
     def __init__(self, store: Store, lock: threading.Lock, usage: UsageCounts, quotas: Quotas) -> None:
-        """lock guards `usage` and is never held here while the store is called.
+        """The lock guards `usage` and is never held here while the store is called.
 
         UsageError when a namespace has an option that this version can't honour: mounting it would break a promise
         that a later version made.

@@ -25,7 +25,7 @@ EVERYTHING = 1 << 62
 """More blocks or objects than there are."""
 
 PROTECTED_CHUNK = 256
-"""objects looked at under one hold of the lock"""
+"""Objects looked at under one hold of the lock"""
 
 FRUITLESS_S = 0.5
 """A pass that frees nothing for so long ends: a writer gets its ENOSPC within a second."""

@@ -37,6 +37,6 @@ def _require_stores(directory: str, namespace: str) -> None:
     found = namespace_status(directory, namespace)
     if found["origin"] is not None and found["write_policy"] in (None, "read-only"):
         raise UsageError(
-            f"namespace {namespace!r} has the origin {found['origin']} and is read-only, so LMCache can store nothing in "
-            f"it; make another one for KV with 'hcfs ns create {directory} kv'"
+            f"namespace {namespace!r} has the origin {found['origin']} and is read-only, so LMCache can store nothing "
+            f"in it; make another one for KV with 'hcfs ns create {directory} kv'"
         )

@@ -18,7 +18,7 @@ from hcfs.printable import printable
 
 FAILED, INTERRUPTED = 1, 130
 FSCK_COULD_NOT_RUN, FSCK_INTERRUPTED = 8, 32
-"""fsck's codes are those of fsck(8): of them, 1 says that errors were repaired."""
+"""The codes of `hcfs fsck` are those of fsck(8): of them, 1 says that errors were repaired."""
 
 
 def run(args: Sequence[str], streams: Streams | None = None) -> int:
@@ -100,7 +100,7 @@ def _debugging() -> bool:
 
 
 def _joined(text: str) -> str:
-    """click breaks some of its sentences into lines."""
+    """Without the line breaks that click puts into some of its sentences."""
     return " ".join(text.split())
 
 

@@ -16,7 +16,7 @@ from hcfs.mountpoint.client import administer, read_status
 
 CLEAN, DAMAGED = 0, 1
 POLL = 0.5
-"""seconds between two looks at how far it is"""
+"""Seconds between two looks at how far it is"""
 
 Status = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""stdin, stdout and stderr, whatever the caller made of them: closed, full, or a pipe that nobody reads any more."""
+"""Standard streams, whatever the caller made of them: closed, full, or a pipe that nobody reads any more."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class OutputLost(HcfsError):
-    """stdout doesn't take what a command has to say. `gone`: since its reader has left, as of `hcfs keys ... | head`.
+    """Stdout doesn't take what a command has to say. `gone`: since its reader has left, as of `hcfs keys ... | head`.
     `raised`: it has ended the command, which had nothing else to do."""
 
     def __init__(self, code: int) -> None:

@@ -61,7 +61,7 @@ def command(directory: str, seconds: float, iterations: int | None, once: bool, 
 def _watch(
     directory: str, seconds: float, looks: int | None, show: Show, keys: Keyboard, *, from_the_first: bool
 ) -> None:
-    """from_the_first: show the first look as well, which has no rates yet."""
+    """Look again and again, and show it. from_the_first: the first look as well, which has no rates yet."""
     before, looked_at = None, 0.0
     due = time.monotonic()
     for number in itertools.count(1):

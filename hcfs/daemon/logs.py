@@ -168,7 +168,7 @@ def _in_one_line(record: logging.LogRecord) -> bool:
 
 
 def _without_lost_answers(record: logging.LogRecord) -> bool:
-    """pyfuse3 reports as errors the answers that nobody waits for any more: to a connection that is gone."""
+    """All but what pyfuse3 reports as errors: answers that nobody waits for any more, to a connection that is gone."""
     text = record.getMessage()
     return not (
         "fuse_reply_* failed" in text

@@ -23,7 +23,7 @@ class Arena:
         self._region = HUGE if HUGE % size == 0 else -(-size // HUGE) * HUGE
         self._spare: list[memoryview] = []
         self._places: dict[int, tuple[mmap.mmap, int]] = {}
-        """mapping, and offset in it, of every piece, by its identity"""
+        """Mapping, and offset in it, of every piece, by its identity"""
 
     def take(self) -> memoryview:
         """A writable, page-aligned piece with undefined content; its pages come with its first use. OSError or

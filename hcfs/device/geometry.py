@@ -73,6 +73,6 @@ def _image_geometry(fd: int, status: os.stat_result) -> Geometry:
 
 
 def _queue_memory_alignment(disk: Path) -> int | None:
-    """queue/dma_alignment is a mask: 511 for multiples of 512, 3 for multiples of 4."""
+    """From queue/dma_alignment, which is a mask: 511 for multiples of 512, 3 for multiples of 4."""
     mask = read_attribute(disk / "queue/dma_alignment")
     return int(mask) + 1 if mask else None

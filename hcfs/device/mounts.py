@@ -16,7 +16,8 @@ class MountEntry:
     """One line of a mountinfo file (man 5 proc)."""
 
     device: int
-    """st_dev of files there: the block device's number for most filesystems, an anonymous one for FUSE and btrfs."""
+    """The st_dev of files there: the block device's number for most filesystems, an anonymous one for FUSE and
+    btrfs."""
     directory: str
     filesystem: str
     source: str

@@ -103,7 +103,7 @@ class CachedStatus(NamedTuple):
 
 
 def stat_without_sync(path: str) -> CachedStatus | os.stat_result:
-    """stat() content with what the kernel knows already: it doesn't ask a server, which might never answer."""
+    """As stat(), content with what the kernel knows already: it doesn't ask a server, which might never answer."""
     answer = _statx(_AT_FDCWD, os.fsencode(path), _AT_STATX_DONT_SYNC, _STATX_BASIC_STATS)
     if answer is None:
         return os.stat(path)
@@ -114,7 +114,7 @@ def stat_without_sync(path: str) -> CachedStatus | os.stat_result:
 
 
 def _statx(fd: int, path: bytes, flags: int, mask: int) -> bytes | None:
-    """struct statx; None where the call fails or the C library is older than it."""
+    """A struct statx; None where the call fails or the C library is older than it."""
     answer = ctypes.create_string_buffer(_STATX_SIZE)
     try:
         failed = _libc.statx(fd, path, flags, mask, answer)

@@ -8,7 +8,7 @@ from hcfs.mountpoint.client import connection_of, resolved
 
 
 def background(directory: str) -> Findings:
-    """max_background of the mount at a directory."""
+    """The max_background of the mount at a directory."""
     number = connection_of(resolved(directory))
     if number is None:
         yield failed("max_background", f"{directory} isn't in the mount table", "mount it again")

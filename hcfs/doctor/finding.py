@@ -16,8 +16,8 @@ class Finding:
     check: str
     """What was looked at; several findings may share it."""
     verdict: Verdict
-    """warning: it works, and costs something that the detail names. failed: a mount doesn't work so, or loses what it
-    should keep."""
+    """With a warning it works, and costs something that the detail names. Failed: a mount doesn't work so, or loses
+    what it should keep."""
     detail: str
     """What was found."""
     remedy: str | None = None

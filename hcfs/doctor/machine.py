@@ -138,8 +138,8 @@ def clock() -> Findings:
 
 
 def clock_at(now: float, installed: float, *, kept: bool) -> Findings:
-    """now, installed: seconds since 1970, by the clock and of this program's files. kept: the kernel says that the
-    clock is synchronised."""
+    """What a clock that says `now` is worth. now, installed: seconds since 1970, by the clock and of this program's
+    files. kept: the kernel says that the clock is synchronised."""
     shown = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     remedy = "set it, and keep it right with chrony or systemd-timesyncd"
     if now < installed:

@@ -12,7 +12,7 @@ from hcfs.device.sysfs import read_attribute, sysfs_directory, takes_discard
 from hcfs.doctor.finding import Findings, ok, warning
 
 _SECTOR = 512
-"""sysfs counts in these, whatever the device's own are."""
+"""What sysfs counts in, whatever the device's own are."""
 
 
 def medium(path: str, io: str) -> Findings:

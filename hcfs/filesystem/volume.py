@@ -55,7 +55,7 @@ class Volume:
         self.counts = CallCounts()
         self.background = Background()
         self.device: int | None = None
-        """st_dev of this filesystem's files, once it is mounted."""
+        """The st_dev of this filesystem's files, once it is mounted."""
         self.pid_zero_seen = False
         """A client in another pid namespace wrote: its handles don't share versions."""
 

@@ -125,7 +125,7 @@ class DataPlane:
         return self._workers.hops if self._workers else 0
 
     def _begin(self, on_serving: Callable[[], None]) -> None:
-        """libfuse first: while nothing is mounted, a failure leaves nothing behind."""
+        """The hand-shake with libfuse comes first: while nothing is mounted, a failure leaves nothing behind."""
         shake_hands_with_library(self._bridge.plane)
         try:
             connection = Connection.mount(self._path, self._options)

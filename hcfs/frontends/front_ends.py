@@ -69,7 +69,7 @@ class PyfuseNotices:
 
 
 class PyfuseFrontEnd:
-    """pyfuse3 alone, on libfuse's own mount."""
+    """Only pyfuse3, on libfuse's own mount."""
 
     name = "pyfuse3"
 
@@ -124,7 +124,7 @@ def cannot_mount(path: str, reason: str) -> HcfsError:
 
 
 def attach(operations: Operations, path: str, options: set[str]) -> None:
-    """pyfuse3.init. libfuse says on stderr why it couldn't, so that is caught and becomes HcfsError's reason."""
+    """Call pyfuse3.init. On stderr libfuse says why it couldn't, so that is caught and becomes HcfsError's reason."""
     # pyfuse3 takes ASCII alone: where it mounts, the mount table has question marks for a source's other letters.
     options = {each.encode("ascii", errors="replace").decode() for each in options}
     said = os.memfd_create("hcfs-fuse")
@@ -142,8 +142,8 @@ def attach(operations: Operations, path: str, options: set[str]) -> None:
 
 
 async def run_library() -> None:
-    """pyfuse3's main loop, until pyfuse3.terminate or the end of its connection. Its handlers may have been cancelled
-    then, a RELEASE's among them."""
+    """Run pyfuse3's main loop, until pyfuse3.terminate or the end of its connection. Its handlers may have been
+    cancelled then, a RELEASE's among them."""
     try:
         await pyfuse3.main(max_tasks=MAX_TASKS)
     except* ConnectionAbortedError:

@@ -1,4 +1,4 @@
-"""pyfuse3's handlers: each calls the filesystem and puts the answer into pyfuse3's types."""
+"""Handlers for pyfuse3: each calls the filesystem and puts the answer into pyfuse3's types."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Operations(pyfuse3.Operations):
 
     @property
     def device(self) -> int | None:
-        """st_dev of the mount's files, as far as it is known."""
+        """The st_dev of the mount's files, as far as it is known."""
         return self._fs.volume.device
 
     def init(self) -> None:

@@ -22,7 +22,7 @@ _UNANSWERABLE = (errno.ENOENT, errno.ENODEV, errno.ENOTCONN, errno.ECONNABORTED)
 
 
 class NoHelper(HcfsError):
-    """fusermount3 isn't there. Root can do without it, by libfuse's own mount(2)."""
+    """There is no fusermount3. Root can do without it, by libfuse's own mount(2)."""
 
 
 class Connection:

@@ -28,7 +28,7 @@ _TIME_LIMIT = 10.0
 """Seconds for either side to shake hands."""
 
 _LIBRARY_MINOR = 13
-"""libfuse never splices at this version, and its bodies have today's layout for all that is forwarded."""
+"""At this version libfuse never splices, and its bodies have today's layout for all that is forwarded."""
 
 _WANTED = (
     InitFlag.ASYNC_READ

@@ -44,8 +44,8 @@ _CALLERS_KEPT = 4096
 
 
 def process_of_caller(thread: int) -> Process | None:
-    """process_of for a thread that waits for our answer, remembered from its last call: the two files take 0.1 ms to
-    read, and a client's threads call again and again. The entry of a thread that has the same id later has another
+    """As process_of, for a thread that waits for our answer, remembered from its last call: the two files take 0.1 ms
+    to read, and a client's threads call again and again. The entry of a thread that has the same id later has another
     inode number."""
     try:
         inode = os.stat(f"/proc/{thread}").st_ino
@@ -111,7 +111,7 @@ def holds_open(ino: int, device: int | None) -> bool:
 
 
 def _device_of(process: str, mount: re.Match[bytes] | None) -> int | None:
-    """st_dev of the files of a mount in a process's mount namespace; None when it isn't mounted."""
+    """The st_dev of the files of a mount in a process's mount namespace; None when it isn't mounted."""
     if mount is not None:
         with open(f"/proc/{process}/mountinfo", "rb") as file:
             for line in file:

@@ -101,8 +101,8 @@ def hung(directory: str) -> HcfsError:
 
 
 def unmount_now(path: str, *, lazy: bool, force: bool = False) -> None:
-    """umount(2), or fusermount3 where only root may. Busy names who uses it; HcfsError for other refusals. force: for
-    root, end the connection to the daemon as well."""
+    """By umount(2), or by fusermount3 where only root may. Busy names who uses it; HcfsError for other refusals. force:
+    for root, end the connection to the daemon as well."""
     if os.geteuid() == 0:
         libc = ctypes.CDLL(None, use_errno=True)
         flags = _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0) | (_MNT_FORCE if force else 0)

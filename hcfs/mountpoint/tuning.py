@@ -34,8 +34,8 @@ def tune_process() -> None:
 
 
 def tune_heap_for_writes() -> None:
-    """pyfuse3 alone hands each write over as a fresh object of up to 1 MiB: taken from the heap instead of mapped anew,
-    it costs no page faults."""
+    """Without the data plane pyfuse3 hands each write over as a fresh object of up to 1 MiB: taken from the heap
+    instead of mapped anew, it costs no page faults."""
     for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
         _mallopt(option, 64 << 20)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 UNLIMITED = 1 << 62
-"""more blocks than there are"""
+"""More blocks than there are"""
 
 
 class Account(Protocol):

@@ -14,15 +14,15 @@ from hcfs.store.staged import Staged
 from hcfs.store.superblock import BLOCK
 
 SEGMENT_BLOCKS = 1024
-"""most blocks allocated ahead of a writer, 4 MiB: objects written side by side still get long runs"""
+"""Most blocks allocated ahead of a writer, 4 MiB: objects written side by side still get long runs"""
 LARGE_WRITE_BLOCKS = 256
-"""a first write this long, the kernel's largest request, belongs to a large object"""
+"""A first write this long, the kernel's largest request, belongs to a large object"""
 AHEAD_SHARE = 16
-"""blocks are allocated ahead of a writer while its account may take so many times as many: what is ahead of several
+"""Blocks are allocated ahead of a writer while its account may take so many times as many: what is ahead of several
 writers mustn't use up the quota that others of them need"""
 
 WITHHELD_S = 5.0
-"""most that a writer waits for a discard"""
+"""Most that a writer waits for a discard"""
 
 
 class Allocation:

@@ -10,14 +10,14 @@ from typing import Literal, NamedTuple
 
 ROOT_ID = 1
 NAME_MAX = 1024
-"""bytes in one component of a path"""
+"""Bytes in one component of a path"""
 SLOT_MASK = 0xFFFFFFFF
 MAX_SLOT = 1 << 26
-"""no store has a higher slot; a small store's limit is lower (Superblock.max_slot)"""
+"""No store has a higher slot; a small store's limit is lower (Superblock.max_slot)"""
 INTERNAL_XATTR = b"hcfs."
-"""extended attributes that start so are the store's and the cache's own"""
+"""Extended attributes that start so are the store's and the cache's own"""
 UNSYNCED_XATTR = b"hcfs.sync"
-"""that of a file whose bytes nobody else has: a repair sets it aside for no damage"""
+"""That of a file whose bytes nobody else has: a repair sets it aside for no damage"""
 
 
 def is_name(name: bytes) -> bool:
@@ -45,7 +45,7 @@ class Attributes(NamedTuple):
     id: int
     kind: Kind
     mode: int
-    """with the file type bits"""
+    """With the file type bits"""
     uid: int
     gid: int
     nlink: int
@@ -55,7 +55,7 @@ class Attributes(NamedTuple):
     mtime_ns: int
     ctime_ns: int
     generation: int
-    """sequence number of the commit that made the content"""
+    """Sequence number of the commit that made the content"""
     last_access_ns: int
     state: Literal["staged", "committed", "quarantined"]
 
@@ -80,7 +80,7 @@ class Extra:
 
     xattrs: dict[bytes, bytes] = field(default_factory=dict)
     target: bytes | None = None
-    """of a symlink"""
+    """Of a symlink"""
     links: list[tuple[int, bytes]] = field(default_factory=list)
     """(parent id, name) of names after the first; checkpoint pages only"""
 

@@ -1,4 +1,4 @@
-"""fsck: reads all metadata, and every granule if asked, and says what isn't as docs/format.md demands.
+"""What `hcfs fsck` does: reads all metadata, and every granule if asked, and says what isn't as docs/format.md demands.
 
 Writes nothing."""
 
@@ -27,11 +27,11 @@ class Problem:
     """One thing that is wrong."""
 
     kind: str
-    """superblock, region, log, name, extent, allocation, checksum or device"""
+    """Superblock, region, log, name, extent, allocation, checksum or device"""
     where: str
-    """the object's path, or the place on the device"""
+    """The object's path, or the place on the device"""
     detail: str
-    """a sentence"""
+    """A sentence"""
 
 
 @dataclass(slots=True)
@@ -50,9 +50,9 @@ class Report:
     capacity_bytes: int = 0
     region: int = 0
     transactions: int = 0
-    """in the log, behind the checkpoint"""
+    """In the log, behind the checkpoint"""
     torn_tail: bool = False
-    """the log ends in an unfinished batch, as after a crash; not a problem"""
+    """The log ends in an unfinished batch, as after a crash; not a problem"""
     data_checked: bool = False
     granules_checked: int = 0
     granules_bad: int = 0

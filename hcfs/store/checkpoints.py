@@ -25,13 +25,13 @@ ReadTable = Callable[[int, int], bytes]
 """(device offset, length) -> checksums"""
 
 CHECKPOINT_TRIES = 4
-"""checkpoints in a row, each of which more changes came in meanwhile than the new log has room for"""
+"""Checkpoints in a row, each of which more changes came in meanwhile than the new log has room for"""
 CATCH_UP_ROUNDS = 16
 CATCH_UP_BATCH = 1024
 CATCH_UP_REST = 64
-"""transactions: a round ends the catching up when it leaves no more, or after so many rounds"""
+"""Transactions: a round ends the catching up when it leaves no more, or after so many rounds"""
 PAUSE = 0.002
-"""seconds after each page of a checkpoint that nobody waits for: the interpreter is free then, and a page takes about
+"""Seconds after each page of a checkpoint that nobody waits for: the interpreter is free then, and a page takes about
 as long"""
 
 

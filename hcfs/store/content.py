@@ -17,7 +17,7 @@ from hcfs.store.superblock import BLOCK
 from hcfs.store.unaligned import read_bytes
 
 GRANULE_CACHE_SHARE = 8
-"""one part in so many of the buffer pool's budget is what the granule cache may hold beside it"""
+"""One part in so many of the buffer pool's budget is what the granule cache may hold beside it"""
 
 
 class Source(Protocol):

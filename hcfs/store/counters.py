@@ -8,13 +8,13 @@ class Counters:
 
     def __init__(self) -> None:
         self.commits = 0
-        """objects published"""
+        """Objects published"""
         self.group_commits = 0
         self.checkpoints = 0
         self.abandoned = 0
         self.checksum_errors = 0
         self.device_errors = 0
         self.read_bytes = 0
-        """verified bytes handed to readers"""
+        """Verified bytes handed to readers"""
         self.written_bytes = 0
-        """bytes taken from writers"""
+        """Bytes taken from writers"""

@@ -27,7 +27,7 @@ class Discards:
         self._pending = Intervals()
         self.discarded_bytes = 0
         self.refused_bytes = 0
-        """that the medium didn't take"""
+        """That the medium didn't take"""
         with store.ledger.lock:
             for block, count in store.ledger.space.allocator.free_runs():
                 self._note(block, count)

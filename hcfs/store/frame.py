@@ -17,9 +17,9 @@ _CHECKED_BYTES = 16
 MAX_PAYLOAD = 16 << 20
 FIRST_IN_BATCH = 1
 MAX_COUNT = 1 << 62
-"""generations, sequence numbers and serials count up from 1: a higher one is damage"""
+"""Generations, sequence numbers and serials count up from 1: a higher one is damage"""
 LAST_COUNT = MAX_COUNT - (1 << 40)
-"""from here on nothing is written any more, since what comes behind MAX_COUNT couldn't be read: nobody counts so far,
+"""From here on nothing is written any more, since what comes behind MAX_COUNT couldn't be read: nobody counts so far,
 but an image may say so"""
 
 

@@ -17,7 +17,7 @@ class GranuleCache:
         self._granules: OrderedDict[tuple[int, int, int], bytes] = OrderedDict()
 
     def get(self, key: tuple[int, int, int]) -> bytes | None:
-        """key: (oid, generation, granule)."""
+        """The granule of a key (oid, generation, granule)."""
         with self._lock:
             data = self._granules.get(key)
             if data is not None:

@@ -30,7 +30,7 @@ from hcfs.store.transactions import MetadataIndex, Transaction
 log = logging.getLogger(__name__)
 
 SERIAL_STEP = 1 << 16
-"""serials reserved by one SERIAL item"""
+"""Serials reserved by one SERIAL item"""
 
 TOUCHES_A_RECORD = 4096
 
@@ -72,10 +72,10 @@ class Ledger:
         self.state_reason = state_reason
         self.observer: Observer | None = None
         self.make_room: Callable[[int], bool] | None = None
-        """called without the store's locks, with the blocks that are wanted, or 0 for room in the metadata; True: try
+        """Called without the store's locks, with the blocks that are wanted, or 0 for room in the metadata; True: try
         again"""
         self.on_pending: Callable[[], None] | None = None
-        """called, with the lock held, when a change waits for a commit and none did before; must only signal"""
+        """Called, with the lock held, when a change waits for a commit and none did before; must only signal"""
         self.lock = threading.RLock()
         self.checkpoint_lock = threading.Lock()
         self.commit_lock = threading.Lock()
@@ -84,19 +84,19 @@ class Ledger:
         self.region_generation = region_generation
         self.next_sequence = next_sequence
         self.queue: list[bytes] = []
-        """payloads that aren't durable yet, in sequence order up to next_sequence"""
+        """Payloads that aren't durable yet, in sequence order up to next_sequence"""
         self._queued_bytes = 0
         self.since_checkpoint: list[bytes] | None = None
-        """payloads queued since the checkpoint that is under way began"""
+        """Payloads queued since the checkpoint that is under way began"""
         self.data_written = False
-        """data was written since the last flush"""
+        """Data was written since the last flush"""
         self.stopped = False
-        """a log write or a flush failed: nothing that waits for a commit will ever be durable"""
+        """A log write or a flush failed: nothing that waits for a commit will ever be durable"""
         self.touched: dict[int, int] = {}
-        """accesses, by the object's id, that no transaction holds yet"""
+        """Accesses, by the object's id, that no transaction holds yet"""
         self.serial_limit = index.next_serial
         self.quarantined_slots = dict.fromkeys(index.table.quarantined_slots())
-        """as a set that keeps its order"""
+        """As a set that keeps its order"""
         modes = Counter(compress(index.table.mode, index.table.id))
         files = sum(count for mode, count in modes.items() if kind_of(mode) is Kind.FILE)
         self.files = files - len(self.quarantined_slots)

@@ -12,7 +12,7 @@ from hcfs.store.locking import lock_held
 log = logging.getLogger(__name__)
 
 FULL_SILENCE = 60.0
-"""seconds between two lines of the log about full metadata"""
+"""Seconds between two lines of the log about full metadata"""
 
 
 class MetadataRoom:
@@ -22,10 +22,10 @@ class MetadataRoom:
         self.lock = ledger.lock
         self._ledger = ledger
         self.reserved_bytes = 0
-        """promised to sealed objects"""
+        """Promised to sealed objects"""
         self.reserved_objects = 0
         self.unreserved_objects = 0
-        """staged ones that will need a row and have none reserved yet"""
+        """Staged ones that will need a row and have none reserved yet"""
         self._silent_until = 0.0
 
     @property

@@ -25,15 +25,15 @@ from hcfs.store.table import Row
 from hcfs.store.transactions import MetadataIndex
 
 DEFAULT_GRANULE = 256 << 10
-"""measured against 64 KiB and 1 MiB before the first line was written: no difference in speed, and the smallest reads
+"""Measured against 64 KiB and 1 MiB before the first line was written: no difference in speed, and the smallest reads
 stay cheap"""
 SMALLEST_DEVICE = 8 << 20
 OBJECT_BYTES = 400
-"""bytes of a region for each object: a row of about 210 with a name of 90, a third more for the log behind the
+"""Bytes of a region for each object: a row of about 210 with a name of 90, a third more for the log behind the
 checkpoint, and spare for extents and checksums of larger objects"""
 REGION_BYTES = 1 << 20
 MOST_OBJECTS = 4 << 20
-"""default limit: the index takes some 400 bytes of memory an object"""
+"""Default limit: the index takes some 400 bytes of memory an object"""
 
 
 def default_max_objects(device_bytes: int) -> int:

@@ -30,7 +30,7 @@ from hcfs.store.transactions import Transaction
 from hcfs.store.tree import ROOT_SLOT, Tree
 
 LINK_MAX = 4000
-"""names of one object: with the longest names they take 4 MiB of a checkpoint's page, or of the record that drops it"""
+"""Names of one object: with the longest names they take 4 MiB of a checkpoint's page, or of the record that drops it"""
 
 
 def check_name(name: bytes) -> None:

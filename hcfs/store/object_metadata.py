@@ -17,7 +17,7 @@ from hcfs.store.transactions import Transaction
 from hcfs.store.xattrs import check_xattr
 
 TOUCHES_MOST = 4 * TOUCHES_A_RECORD
-"""accesses that wait for a commit of something else, 2 MiB of memory; more of them are queued at once"""
+"""Accesses that wait for a commit of something else, 2 MiB of memory; more of them are queued at once"""
 
 
 class ObjectMetadata:

@@ -18,7 +18,7 @@ COLUMNS_32 = ("mode", "uid", "gid", "flags", "crc")
 COLUMNS_64 = ("size", "atime_ns", "mtime_ns", "ctime_ns", "generation", "last_access_ns")
 PAGE_ROWS = 1024
 PAGE_BYTES = 1 << 20
-"""a page ends before a row that would make it longer; a single longer row has a page of its own"""
+"""A page ends before a row that would make it longer; a single longer row has a page of its own"""
 
 Run = tuple[int, int, int]
 """(first slot, its row's index in the page, rows): neighbours in both"""
@@ -64,7 +64,7 @@ class PageDraft:
 
     head: bytes
     checksums: list[bytes | tuple[int, int]]
-    """bytes, or (device offset, length) to be read"""
+    """Bytes, or (device offset, length) to be read"""
     owners: list[tuple[int, int, int]]
     """(slot, oid, generation), one for each of `checksums`"""
     tail: bytes

@@ -26,12 +26,12 @@ class PageNames:
 
     slots: list[int]
     parents: array[int]
-    """id of the directory of each row's first name; 0: it has none"""
+    """Id of the directory of each row's first name; 0: it has none"""
     names: list[bytes]
     links: list[tuple[int, bytes, int]]
     """(parent id, name, slot) of the further names"""
     files: bool
-    """none of the rows is a directory"""
+    """None of the rows is a directory"""
 
     @property
     def entries(self) -> list[tuple[int, bytes, int]]:

@@ -24,7 +24,7 @@ class Pin:
         self.generation = table.generation[slot]
         self.extents = table.extents(slot)
         self.checksums: bytes | tuple[int, int]
-        """of the granules, u32 little-endian each; or (device offset, length) while they are only on the medium"""
+        """Of the granules, u32 little-endian each; or (device offset, length) while they are only on the medium"""
         granules = table.granules(slot)
         if granules <= 1:
             self.checksums = table.crc[slot].to_bytes(4, "little") if granules else b""

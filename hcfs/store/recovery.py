@@ -29,7 +29,7 @@ class UnrecoveredStore:
         self._pool = pool
         self._pair = pair
         self.mended: list[str] = []
-        """what `recover` found wrong with the metadata, and what it did, in sentences"""
+        """What `recover` found wrong with the metadata, and what it did, in sentences"""
 
     @classmethod
     def open(cls, device: BlockDevice, pool: BufferPool) -> UnrecoveredStore:

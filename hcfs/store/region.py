@@ -13,7 +13,7 @@ from hcfs.store.superblock import BLOCK, Superblock
 
 _WINDOW = 1 << 20
 UNREADABLE_MAX = 16
-"""blocks of the log that can't be read before the whole region is given up: a drive that answers each read only after a
+"""Blocks of the log that can't be read before the whole region is given up: a drive that answers each read only after a
 timeout mustn't hold up a mount for hours"""
 
 
@@ -24,13 +24,13 @@ class RegionReader:
         self.number = number
         self.start = superblock.regions[number] * BLOCK
         self.length = superblock.header_copy * BLOCK
-        """of what pages and log may fill: up to the copy of the header"""
+        """Of what pages and log may fill: up to the copy of the header"""
         self._device = device
         self._superblock = superblock
         self._at = self._end = 0
         self._buffer = memoryview(b"")
         self._narrow_until = 0
-        """before this position only what is asked for is read, since a whole window couldn't be"""
+        """Before this position only what is asked for is read, since a whole window couldn't be"""
 
     def seed(self, generation: int) -> int:
         return frames.seed(self._superblock.uuid, generation)
@@ -114,21 +114,21 @@ class LogScan:
         self._reader = reader
         self._seed = reader.seed(header.generation)
         self.end = header.log_block * BLOCK
-        """where the next batch goes, bytes from the region's start"""
+        """Where the next batch goes, bytes from the region's start"""
         self.next_sequence = header.checkpoint_seq + 1
         self.torn = False
-        """the log ends in a batch that was begun and isn't whole"""
+        """The log ends in a batch that was begun and isn't whole"""
         self.damage: list[LogDamage] = []
         self._search_budget = 4 * reader.length + frames.MAX_PAYLOAD
-        """bytes that are checksummed in looking for what goes on behind damage: blocks made to look like long frames
+        """Bytes that are checksummed in looking for what goes on behind damage: blocks made to look like long frames
         would otherwise take hours"""
         self.unreadable: set[int] = set()
-        """blocks, from the region's start, that the device couldn't read"""
+        """Blocks, from the region's start, that the device couldn't read"""
 
     def __iter__(self) -> Iterator[Frame]:
         at = self.end
         tear: int | None = None
-        """where the last batch stops to make sense"""
+        """Where the last batch stops to make sense"""
         while at + BLOCK <= self._reader.length:
             expected = self.next_sequence
             found = self._frame(at, self._seed)

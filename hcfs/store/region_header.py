@@ -17,7 +17,7 @@ _FIELDS = struct.Struct("<8s16sQQQQQQQ")
 _CRC = struct.Struct("<I")
 assert _FIELDS.size == 80, "docs/format.md gives the fields 80 bytes"
 _SECTOR = 512
-"""what a crash can't tear: the fields and their checksum lie in the first one, so a header that doesn't verify is
+"""What a crash can't tear: the fields and their checksum lie in the first one, so a header that doesn't verify is
 damaged, and not a checkpoint's that was interrupted"""
 
 
@@ -71,15 +71,15 @@ class HeaderPair:
     """What was found in a region's first and last block."""
 
     number: int
-    """of the region"""
+    """Of the region"""
     header: RegionHeader | None
-    """the one in force: of two valid ones the one of the higher generation"""
+    """The one in force: of two valid ones the one of the higher generation"""
     problems: tuple[str, ...] = ()
-    """sentences; one where there is no header. A copy that is merely older is none: a crash leaves it"""
+    """Sentences; one where there is no header. A copy that is merely older is none: a crash leaves it"""
     unreadable: bool = False
-    """the device couldn't read the first, which may pass, and it may say something newer"""
+    """The device couldn't read the first, which may pass, and it may say something newer"""
     amiss: tuple[int, ...] = ()
-    """blocks of the device that should hold the header in force and don't"""
+    """Blocks of the device that should hold the header in force and don't"""
 
 
 def read_headers(device: BlockDevice, superblock: Superblock, number: int) -> HeaderPair:

@@ -25,7 +25,7 @@ class Quarantined:
 
     id: int
     path: bytes
-    """its first name's path when it was quarantined"""
+    """Its first name's path when it was quarantined"""
     reason: str
     blocks: int
     since_ns: int

@@ -27,11 +27,11 @@ class Repair:
     """One thing that was done."""
 
     kind: str
-    """superblock, metadata or object"""
+    """Superblock, metadata or object"""
     where: str
-    """the place on the device, or the object's path"""
+    """The place on the device, or the object's path"""
     detail: str
-    """a sentence"""
+    """A sentence"""
 
 
 def repair(

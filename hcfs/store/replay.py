@@ -26,20 +26,20 @@ class Replayed:
     index: MetadataIndex
     next_sequence: int
     log_end: int
-    """bytes from the region's start"""
+    """Bytes from the region's start"""
     transactions: int
     torn: bool
     damage: list[LogDamage]
     last_generation: int
-    """the highest of both regions' valid headers"""
+    """The highest of both regions' valid headers"""
     unreadable: bool = False
-    """something was left out since the device couldn't read it, which may pass"""
+    """Something was left out since the device couldn't read it, which may pass"""
     carried: list[bytes] = field(default_factory=list)
-    """the last transactions, which this region's log doesn't hold, but the other one's"""
+    """The last transactions, which this region's log doesn't hold, but the other one's"""
     problems: list[str] = field(default_factory=list)
-    """sentences; empty when the state is exact"""
+    """Sentences; empty when the state is exact"""
     headers: list[HeaderPair] = field(default_factory=list)
-    """of the regions that have a valid one"""
+    """Of the regions that have a valid one"""
 
     @property
     def exhausted(self) -> bool:
@@ -52,11 +52,11 @@ class Refused:
     """A region that can't be used."""
 
     reason: str
-    """a sentence"""
+    """A sentence"""
     unreadable: bool = False
-    """the device couldn't read it, which may pass"""
+    """The device couldn't read it, which may pass"""
     header: RegionHeader | None = None
-    """valid where the log behind the checkpoint may still be used"""
+    """Valid where the log behind the checkpoint may still be used"""
 
 
 def replay(device: BlockDevice, superblock: Superblock, number: int, header: RegionHeader) -> Replayed | Refused:

@@ -15,7 +15,7 @@ from hcfs.store.superblock import BLOCK
 from hcfs.store.transactions import Transaction
 
 Freed = tuple[int, list[tuple[int, int]]]
-"""an object's id, and (block, count) runs that it has given up"""
+"""An object's id, and (block, count) runs that it has given up"""
 
 
 class Retention:
@@ -27,13 +27,13 @@ class Retention:
         self._table = ledger.index.table
         self._space = ledger.space
         self.freed: list[Freed] = []
-        """whose freeing record isn't durable yet"""
+        """Whose freeing record isn't durable yet"""
         self.gone: dict[int, Attributes] = {}
-        """attributes of objects that were dropped while pinned"""
+        """Attributes of objects that were dropped while pinned"""
         self._pins: dict[int, list[Pin]] = {}
         self._parked: dict[int, list[tuple[int, int]]] = {}
         self._restored = threading.Condition(self.lock)
-        """notified when withheld blocks are free again"""
+        """Notified when withheld blocks are free again"""
 
     # --- pins ------------------------------------------------------------------------------------------------------
 

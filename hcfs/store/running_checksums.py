@@ -7,7 +7,7 @@ from crc32c import crc32c
 from hcfs.store.granule import Checksummer
 
 _UNKNOWN = (0, -1)
-"""a granule whose checksum must be computed from its bytes"""
+"""A granule whose checksum must be computed from its bytes"""
 
 
 class RunningChecksums:
@@ -19,7 +19,7 @@ class RunningChecksums:
         self._checksummer = checksummer
         self._oid = oid
         self._granules: dict[int, tuple[int, int]] = {}
-        """granule -> (checksum so far, bytes that it covers from the granule's start)"""
+        """Granule -> (checksum so far, bytes that it covers from the granule's start)"""
 
     def advance(self, offset: int, data: memoryview) -> None:
         """Take in bytes at `offset`: where they continue what is covered, or begin the granule anew, they count."""

@@ -12,9 +12,9 @@ from hcfs.store.pins import Pin
 from hcfs.store.store import Store
 
 STEP_BYTES = 1 << 20
-"""read and verified between two looks at the clock"""
+"""Read and verified between two looks at the clock"""
 BURST_SECONDS = 0.25
-"""how far the reading may run ahead of the rate"""
+"""How far the reading may run ahead of the rate"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class Damaged:
 
     oid: int
     generation: int
-    """of the bad content: quarantine the object only if it still has that"""
+    """Of the bad content: quarantine the object only if it still has that"""
     granule: int
     reason: str
-    """a sentence"""
+    """A sentence"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +34,15 @@ class ScrubStatistics:
     """How far a pass is."""
 
     position: int
-    """slots below this are done; give it to a new Scrub as `start` to go on there, in a later mount too"""
+    """Slots below this are done; give it to a new Scrub as `start` to go on there, in a later mount too"""
     slots: int
-    """where the pass ends"""
+    """Where the pass ends"""
     objects: int
-    """files verified since `start`"""
+    """Files verified since `start`"""
     checked_bytes: int
-    """bytes read and verified since `start`"""
+    """Bytes read and verified since `start`"""
     damaged: int
-    """files found bad since `start`"""
+    """Files found bad since `start`"""
     finished: bool
 
 
@@ -69,11 +69,11 @@ class Scrub:
         self._store = store
         self._on_damage = on_damage
         self.bytes_per_second = bytes_per_second
-        """may be changed while it runs"""
+        """May be changed while it runs"""
         self._clock = clock
         self._sleep = sleep
         self._due = clock()
-        """when what was read so far may have been read"""
+        """When what was read so far may have been read"""
         self._statistics = ScrubStatistics(start, store.census.slots, 0, 0, 0, finished=False)
 
     @property

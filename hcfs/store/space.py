@@ -14,11 +14,11 @@ class Share(Enum):
     """What a block that isn't free belongs to."""
 
     USED = "used"
-    """reached by a committed name"""
+    """Reached by a committed name"""
     STAGED = "staged"
-    """allocated by an object that isn't published"""
+    """Allocated by an object that isn't published"""
     PENDING = "pending"
-    """given up, but pinned by a handle, waiting for its record to be durable, or being discarded"""
+    """Given up, but pinned by a handle, waiting for its record to be durable, or being discarded"""
     QUARANTINED = "quarantined"
 
 
@@ -33,20 +33,20 @@ class Usage:
     pending: int
     quarantined: int
     pinned_used: int
-    """the part of used that open handles read"""
+    """The part of used that open handles read"""
     objects: int
-    """committed files, directories and symlinks, the root included"""
+    """Committed files, directories and symlinks, the root included"""
     files: int
-    """committed files, quarantined ones not included"""
+    """Committed files, quarantined ones not included"""
     staged_objects: int
     quarantined_objects: int
     max_objects: int
     free_runs: int
-    """into how many runs the free space is cut"""
+    """Into how many runs the free space is cut"""
     largest_free: int
-    """the longest of them"""
+    """The longest of them"""
     fragmented_objects: int
-    """objects in more than one extent"""
+    """Objects in more than one extent"""
 
 
 class Space:
@@ -57,9 +57,9 @@ class Space:
         self.shares = {Share.USED: used, Share.STAGED: 0, Share.PENDING: 0, Share.QUARANTINED: quarantined}
         self.pinned_used = 0
         self.withheld = 0
-        """of the pending blocks, those that are free and are being discarded or wiped"""
+        """Of the pending blocks, those that are free and are being discarded or wiped"""
         self.on_free: list[Callable[[int, int], None]] = []
-        """told of each (block, count) run that becomes free"""
+        """Told of each (block, count) run that becomes free"""
         assert used + quarantined + allocator.free_blocks == allocator.blocks
 
     @property

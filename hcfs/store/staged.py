@@ -29,12 +29,12 @@ from hcfs.store.superblock import BLOCK
 from hcfs.store.windows import Windows
 
 CACHED_BLOCKS = 64
-"""blocks of small or unaligned writes kept in memory, 256 KiB an object, before they are written out"""
+"""Blocks of small or unaligned writes kept in memory, 256 KiB an object, before they are written out"""
 DIRECT_BYTES = 64 << 10
-"""whole blocks of a write at least this long go to the device at once"""
+"""Whole blocks of a write at least this long go to the device at once"""
 COPY_BYTES = 1 << 20
 MAX_GRANULES = 1 << 20
-"""checksums in one record: with granules of 256 KiB an object may have 256 GiB"""
+"""Checksums in one record: with granules of 256 KiB an object may have 256 GiB"""
 
 
 class BaseReader(Protocol):
@@ -105,37 +105,37 @@ class Staged(StagedAttributes):
         self.base = base.oid if base is not None else None
         self._base_pin = base
         self._base_limit = base.size if base is not None else 0
-        """bytes of the base that are still part of this object"""
+        """Bytes of the base that are still part of this object"""
         self.size = self._base_limit
         self.modified = False
-        """whether anything was written or the size was set"""
+        """Whether anything was written or the size was set"""
         self.failed = 0
-        """errno of the first failure; a failed object can't be published"""
+        """Errno of the first failure; a failed object can't be published"""
         self._flow = RLock()
         self._direct: list[tuple[int, int]] = []
-        """blocks [first, end) that a long write is bringing to the device past the cache"""
+        """Blocks [first, end) that a long write is bringing to the device past the cache"""
         self._landed = Condition(self._flow)
-        """notified when one of them has ended"""
+        """Notified when one of them has ended"""
         self._growth = RLock()
         self._written = Intervals()
-        """blocks whose bytes are on the device"""
+        """Blocks whose bytes are on the device"""
         self._cache: dict[int, bytearray] = {}
-        """blocks whose bytes are here, newer than on the device"""
+        """Blocks whose bytes are here, newer than on the device"""
         self._windows = Windows()
         self.account: Account = UNACCOUNTED
         self.charged = 0
-        """blocks that the account was charged with; guarded, as the account is, by the store's lock"""
+        """Blocks that the account was charged with; guarded, as the account is, by the store's lock"""
         self._checksums = RunningChecksums(ledger.checksummer, oid)
         self._changes = 0
         self._sealed_at = -1
         self._active = 0
-        """operations under way"""
+        """Operations under way"""
         self._under_way: list[_Change] = []
-        """writes under way"""
+        """Writes under way"""
         self._exclusive = False
-        """whether somebody holds, or waits for, the object alone"""
+        """Whether somebody holds, or waits for, the object alone"""
         self._calm = Condition(ledger.lock)
-        """notified when the last write ended, or the object isn't held alone any more"""
+        """Notified when the last write ended, or the object isn't held alone any more"""
         self._ended = False
         self._released = False
         self.sealed_extents: tuple[Extent, ...] = ()

@@ -25,7 +25,7 @@ class StagedAttributes:
         self._attributes = attributes
         self._extra = extra
         self.changed_attributes: dict[str, int] = {}
-        """what was set: the arguments of set_attributes"""
+        """What was set: the arguments of set_attributes"""
         self.xattrs_changed = False
 
     @property

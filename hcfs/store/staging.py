@@ -23,7 +23,7 @@ from hcfs.store.table import ROW_BYTES
 from hcfs.store.timestamps import now_ns
 
 RECORD_MAX = MAX_PAYLOAD - (5 << 20)
-"""bytes of an object's row, so that with all its names and extended attributes it fits a record and a page"""
+"""Bytes of an object's row, so that with all its names and extended attributes it fits a record and a page"""
 
 
 class Staging:
@@ -48,10 +48,10 @@ class Staging:
         self._content = content
         self._allocation = allocation
         self.staged: set[Staged] = set()
-        """all that are neither published nor abandoned"""
+        """All that are neither published nor abandoned"""
         superblock = ledger.superblock
         self.max_object_bytes = min(MAX_GRANULES, superblock.region_blocks * BLOCK // 32) * superblock.granule
-        """most that an object can have: its checksums must fit one record, and an eighth of the metadata region"""
+        """Most that an object can have: its checksums must fit one record, and an eighth of the metadata region"""
 
     def require_possible_size(self, size: int) -> None:
         """ObjectTooLarge for more bytes than any object of this store can have."""

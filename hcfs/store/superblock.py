@@ -18,7 +18,7 @@ VERSION = 1
 SMALLEST_GRANULE, LARGEST_GRANULE = 64 << 10, 1 << 20
 LABEL_BYTES = 64
 REGION_BLOCKS_MAX = 1 << 22
-"""more than the largest that mkfs makes: a mount reads a region to its end, and a sparse image can claim any"""
+"""More than the largest that mkfs makes: a mount reads a region to its end, and a sparse image can claim any"""
 KNOWN_RO_COMPAT = 0
 KNOWN_INCOMPAT = 0
 
@@ -34,7 +34,7 @@ class Superblock:
     uuid: uuids.UUID
     label: str
     granule: int
-    """bytes covered by one data checksum"""
+    """Bytes covered by one data checksum"""
     device_blocks: int
     regions: tuple[int, int]
     region_blocks: int
@@ -170,9 +170,9 @@ class SuperblockPair:
     """What was found at both ends of the device."""
 
     superblock: Superblock
-    """the valid one of the higher generation"""
+    """The valid one of the higher generation"""
     damaged: tuple[str, ...]
-    """which copies don't verify or differ: "first", "last" """
+    """Which copies don't verify or differ: "first", "last" """
 
 
 def _read(device: BlockDevice, block: int, failures: list[DeviceError]) -> Superblock | None:

@@ -15,13 +15,13 @@ from hcfs.store.extents import EXTENT_BYTES, Extent
 from hcfs.store.memory import require_memory
 
 ROW_BYTES = 8 + 5 * 4 + 7 * 8 + 4 * 4
-"""what a row costs in a checkpoint page before its name, extents, checksums and extra"""
+"""What a row costs in a checkpoint page before its name, extents, checksums and extra"""
 
 
 SPARSE = 1 << 20
-"""empty slots up to which nobody asks whether there is memory for them"""
+"""Empty slots up to which nobody asks whether there is memory for them"""
 EMPTY_SLOT_BYTES = 200
-"""of memory: the columns here, those of the tree and the cache, and the list of free slots"""
+"""Of memory: the columns here, those of the tree and the cache, and the list of free slots"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Table:
         self.gid = array("I", [0])
         self.flags = array("I", [0])
         self.crc = array("I", [0])
-        """checksum of the first granule"""
+        """Checksum of the first granule"""
         self.size = array("Q", [0])
         self.atime_ns = array("q", [0])
         self.mtime_ns = array("q", [0])
@@ -64,18 +64,18 @@ class Table:
         self.last_access_ns = array("Q", [0])
         self.first_block = array("Q", [0])
         self.first_count = array("I", [0])
-        """of an object with a single extent at its logical block 0"""
+        """Of an object with a single extent at its logical block 0"""
         self.table_at = array("Q", [0])
-        """device offset of the checksums of objects with more than one granule, when `tables` lacks them"""
+        """Device offset of the checksums of objects with more than one granule, when `tables` lacks them"""
         self.tables: dict[int, bytes] = {}
-        """checksums, by slot, that no checkpoint holds yet"""
+        """Checksums, by slot, that no checkpoint holds yet"""
         self.scattered: dict[int, tuple[Extent, ...]] = {}
-        """extents, by slot, of objects that aren't a single run from logical block 0"""
+        """Extents, by slot, of objects that aren't a single run from logical block 0"""
         self.extra: dict[int, bytes] = {}
         self.free_slots: list[int] = []
         self.objects = 0
         self.variable_bytes = 0
-        """encoded bytes of extents, checksums and extras in a checkpoint"""
+        """Encoded bytes of extents, checksums and extras in a checkpoint"""
 
     _COLUMNS = (
         *("id", "mode", "uid", "gid", "flags", "crc", "size", "atime_ns", "mtime_ns", "ctime_ns"),

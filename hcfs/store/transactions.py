@@ -61,7 +61,7 @@ class MetadataIndex:
         self.table = Table(granule_bytes)
         self.tree = Tree(self.table)
         self.next_serial = 1
-        """serials from here on were never in use"""
+        """Serials from here on were never in use"""
 
     @property
     def checkpoint_bytes(self) -> int:

@@ -22,15 +22,15 @@ class Tree:
     def __init__(self, table: Table) -> None:
         self._table = table
         self.children: dict[int, Entries] = {}
-        """entries by the directory's slot"""
+        """Entries by the directory's slot"""
         self.parent = array("I", [0])
-        """slot of the directory of the first name; 0: the object has no name"""
+        """Slot of the directory of the first name; 0: the object has no name"""
         self.name: list[bytes | None] = [None]
         self.links: dict[int, list[tuple[int, bytes]]] = {}
         """(parent slot, name) of the further names"""
         self.subdirectories: dict[int, int] = {}
         self.encoded_bytes = 0
-        """bytes of names in a checkpoint"""
+        """Bytes of names in a checkpoint"""
 
     def _grow(self, slots: int) -> None:
         more = slots - len(self.parent)

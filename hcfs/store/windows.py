@@ -16,7 +16,7 @@ class Windows:
         self._starts: list[int] = []
         self._extents: list[Extent] = []
         self.blocks = 0
-        """blocks held"""
+        """Blocks held"""
 
     def gaps(self, start: int, end: int) -> list[tuple[int, int]]:
         """Parts of [start, end) that no window holds."""

@@ -26,12 +26,12 @@ class Wiped:
 
     wiped_bytes: int
     open_bytes: int
-    """of objects that are gone, but for the handles that still read them"""
+    """Of objects that are gone, but for the handles that still read them"""
     unfinished_objects: int
-    """that are being written: in space that held something else before, or of the namespace themselves"""
+    """That are being written: in space that held something else before, or of the namespace themselves"""
 
     stopped: bool
-    """before it had been everywhere"""
+    """Before it had been everywhere"""
 
     @property
     def complete(self) -> bool:

@@ -8,7 +8,7 @@ from hcfs.store.errors import AttributeTooLarge, NameExists, NoSuchAttribute
 XATTR_NAME_MAX = 255
 XATTR_VALUE_MAX = 65_536
 EXTRA_MAX = 1 << 18
-"""bytes of all extended attributes of one object together, or a symlink's target"""
+"""Bytes of all extended attributes of one object together, or a symlink's target"""
 
 
 def check_xattr(xattrs: dict[bytes, bytes], name: bytes, value: bytes, *, create: bool, replace: bool) -> None:

@@ -135,7 +135,7 @@ class TensorStream:
 
 
 def _close_elsewhere(ahead: ReadAhead) -> None:
-    """close() in a thread of its own."""
+    """Call close() in a thread of its own."""
     # None is to be had when the interpreter ends, and then the threads end with it.
     with suppress(RuntimeError):
         threading.Thread(target=ahead.close, name="hcfs-weights-close", daemon=True).start()

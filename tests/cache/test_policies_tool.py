@@ -1,18 +1,18 @@
-"""tools/eviction-policies: small traces, whose outcome can be told."""
+"""tools/lab eviction-policies: small traces, whose outcome can be told."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-TOOL = Path(__file__).parents[2] / "tools" / "eviction_main.py"
+from lab.harness import programs
 
 
 def results(*words: str) -> list[dict[str, Any]]:
-    done = subprocess.run([sys.executable, TOOL, "--json", *words], check=True, capture_output=True, timeout=120)
+    command = programs.lab("eviction-policies", "--json", *words)
+    done = subprocess.run(command, env=programs.environment(), check=True, capture_output=True, timeout=120)
     return json.loads(done.stdout)
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.mounts import Mount
-from harness.users import hcfs_as_nobody
 
 from hcfs.frontends.front_ends import cannot_mount
+from lab.harness.mounts import Mount
+from lab.harness.users import hcfs_as_nobody
 
 
 @pytest.mark.parametrize("words", [(), ("--lazy",)])

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.cli import hcfs
 
 from hcfs.device import BufferPool, open_device
 from hcfs.store import ROOT_ID, UnrecoveredStore
+from lab.harness.cli import hcfs
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from harness.terminal import Terminal
-from mount.actors import eventually, put
 from mount.damage import flip
 
 from hcfs.printable import printable
+from lab.harness.actors import eventually, put
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.terminal import Terminal
 
 TITLE = "\x1b]0;pwned\x07"
 EVIL = f"{TITLE}\x1b[2J\nforged row\r\x9b31m\u202e\u2066\u200b\u3164\ufe0f\ufeff\u2028\x7f"

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
+
+from lab.harness.cli import hcfs
 
 MIB = 1 << 20
 

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
 from system.media import fingerprint, refused
 
 from hcfs.device.signatures import contents
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
 
 MIB = 1 << 20
 

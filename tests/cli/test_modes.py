@@ -10,9 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from mount.actors import errno_of
+
+from lab.harness.actors import errno_of
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
 
 
 def mode(path: Path) -> int:

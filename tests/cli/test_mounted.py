@@ -14,14 +14,14 @@ from pathlib import Path
 
 import click
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from harness.users import hcfs_as_nobody
 
 from hcfs.cli.commands import group
 from hcfs.daemon.daemon import unmount
 from hcfs.mountpoint import mountpoint
 from hcfs.mountpoint.fuse_connections import is_stopped
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.users import hcfs_as_nobody
 
 SPACE = ("used", "free", "staged", "pending", "quarantined")
 STATUS_FIELDS = """

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from mount.actors import errno_of, put
 
 from hcfs.errors import HcfsError
 from hcfs.mountpoint.client import administer
 from hcfs.options.namespace_options import OPTIONS
+from lab.harness.actors import errno_of, put
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
 
 
 def refused(*words: object) -> str:

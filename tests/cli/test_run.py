@@ -10,11 +10,11 @@ from pathlib import Path
 
 import click
 import pytest
-from harness.cli import hcfs
 
 from hcfs import __version__
 from hcfs.cli import commands, run
 from hcfs.errors import HcfsError, UsageError
+from lab.harness.cli import hcfs
 
 
 @pytest.fixture

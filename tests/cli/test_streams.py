@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from mount.actors import put
+
+from lab.harness.actors import put
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
 
 WAYS = {"closed": ">&-", "full": ">/dev/full"}
 """How a shell says it; `gone` is a pipe without a reader."""

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from harness.terminal import Terminal
 from rich.console import Console
 
 from hcfs.cli import top
 from hcfs.cli.top_interval import interval
 from hcfs.cli.top_picture import picture
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.terminal import Terminal
 
 
 @pytest.fixture

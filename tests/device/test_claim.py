@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 from device.conftest import run
-from harness.namespaces import own_mounts
 
 from hcfs.device import BufferPool, DeviceHeld, DeviceUnusable, FileDevice, mounted_or_held, open_device
 from hcfs.device import claim as claim_module
 from hcfs.device import holders as holders_module
 from hcfs.device import mounts as mounts_module
+from lab.harness.namespaces import own_mounts
 
 MIB = 1 << 20
 SIZE = "64M"

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.images import in_memory
 
 from hcfs.device import (
     BLOCK,
@@ -29,6 +28,7 @@ from hcfs.device import (
 )
 from hcfs.device import file as file_module
 from hcfs.device import opening as opening_module
+from lab.harness.images import in_memory
 
 MIB = 1 << 20
 SIZE = 16 * MIB

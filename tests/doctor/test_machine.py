@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from harness.namespaces import own_mounts
 
 from hcfs.doctor import machine, packages
 from hcfs.doctor.finding import Finding
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.namespaces import own_mounts
 
 MIB = 1 << 20
 

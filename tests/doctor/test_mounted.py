@@ -11,9 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from mount.actors import pattern
 from mount.damage import flip
 
 from hcfs.device import BLOCK
@@ -22,6 +19,9 @@ from hcfs.doctor.finding import Finding
 from hcfs.mountpoint.client import connection_of
 from hcfs.options import schemes
 from hcfs.origin import CONFLICT
+from lab.harness.actors import pattern
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
 
 
 def checked(mount: Mount, *, code: int = 0) -> dict[str, dict[str, Any]]:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from fuse.kernel import Kernel, waiting_for
-from mount.actors import eventually
 
 from hcfs.fuse.lanes import Lane, Parked
 from hcfs.fuse.protocol import IN_HEADER, OUT_HEADER, READ_IN, WRITE_IN, Opcode
 from hcfs.fuse.request import FORWARD, Request
 from hcfs.fuse.workers import Handler, Route
+from lab.harness.actors import eventually
 
 MIB = 1 << 20
 

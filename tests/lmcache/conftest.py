@@ -13,11 +13,9 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-# The modules beside this one can't be imported as `lmcache.driver`: that name is LMCache's own package.
-sys.path.insert(0, str(HERE))
+from lab.harness.lmcache.driver import Worker
 
-from driver import Worker  # noqa: E402 - needs the line above
+HERE = Path(__file__).parent
 
 OLD_VERSION = "0.5.5"
 WITHOUT_LMCACHE = {"test_keys.py", "test_config.py"}

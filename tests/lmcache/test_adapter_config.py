@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable
 
 import pytest
-from driver import Chunk, Client, Worker, WorkerError, make_chunks, make_key
-from harness.cli import hcfs
-from harness.mounts import Mount
 
 from hcfs.lmcache.accepts import ask
 from hcfs.lmcache.config import adapter_json, adapter_spec
 from hcfs.lmcache.keys import ChunkName, Key, OtherName, file_name, parse_name
+from lab.harness.cli import hcfs
+from lab.harness.lmcache.driver import Chunk, Client, Worker, WorkerError, make_chunks, make_key
+from lab.harness.mounts import Mount
 
 HASH = "0123456789abcdef" * 4
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench import check, run_bench
-from harness.mounts import Mount
 
 from hcfs.lmcache.config import adapter_json
+from lab.harness.lmcache.bench import check, run_bench
+from lab.harness.mounts import Mount
 
 
 @pytest.mark.parametrize(("direct", "size_kib"), [(True, 14336), (False, 1024)], ids=["direct", "buffered"])

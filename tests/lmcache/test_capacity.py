@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from driver import MIB, Client, Worker, make_chunks
-from harness.mounts import Mount
+
+from lab.harness.lmcache.driver import MIB, Client, Worker, make_chunks
+from lab.harness.mounts import Mount
 
 LENGTH = 2 * MIB
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from driver import MIB, Chunk, Client, Worker, make_chunks, make_key
-from harness.mounts import Mount
 
 from hcfs.lmcache.keys import ChunkName, file_name, parse_name
+from lab.harness.lmcache.driver import MIB, Chunk, Client, Worker, make_chunks, make_key
+from lab.harness.mounts import Mount
 
 
 @pytest.fixture(params=["client", "adapter"])

@@ -7,11 +7,12 @@ import os
 from collections.abc import Callable, Collection, Mapping
 
 import pytest
-from content import content
-from driver import MIB, Chunk, Client, Worker, make_chunks
-from harness.cli import hcfs
-from harness.mounts import Mount
-from medium import flip, locate
+
+from lab.harness.cli import hcfs
+from lab.harness.lmcache.content import content
+from lab.harness.lmcache.driver import MIB, Chunk, Client, Worker, make_chunks
+from lab.harness.lmcache.medium import flip, locate
+from lab.harness.mounts import Mount
 
 LENGTH = 2 * MIB + 4096
 LOGGED = (r"quarantine",)

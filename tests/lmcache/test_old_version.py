@@ -10,9 +10,9 @@ import os
 from pathlib import Path
 
 import pytest
-from driver import MIB, Chunk, Client, Worker, make_chunks, make_key
 
 from hcfs.lmcache.keys import ChunkName, parse_name
+from lab.harness.lmcache.driver import MIB, Chunk, Client, Worker, make_chunks, make_key
 
 
 @pytest.mark.parametrize("kind", ["client", "adapter"])

@@ -8,7 +8,8 @@ import os
 from pathlib import Path
 
 import pytest
-from driver import MIB, Client, Worker, make_chunks
+
+from lab.harness.lmcache.driver import MIB, Client, Worker, make_chunks
 
 LENGTH = 2 * MIB
 

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from driver import MIB, Client, Worker, make_chunks
-from harness.mounts import Mount
+
+from lab.harness.lmcache.driver import MIB, Client, Worker, make_chunks
+from lab.harness.mounts import Mount
 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["buffered", "direct"])

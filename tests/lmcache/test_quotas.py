@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from driver import MIB, Client, Worker, make_chunks
-from harness.mounts import Mount
+
+from lab.harness.lmcache.driver import MIB, Client, Worker, make_chunks
+from lab.harness.mounts import Mount
 
 
 def set_option(kv: Path, option: str, value: str) -> None:

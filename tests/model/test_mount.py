@@ -9,15 +9,16 @@ import time
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.images import create_image
-from harness.mounts import Mount
-from harness.places import Place
 from hypothesis import HealthCheck, settings
 from model.administered import AdministeredMachine
 from model.machine import EXAMPLES, STEPS, Target
 from model.tree import NAMESPACES, Seen
-from mount.actors import Actor, errno_of, eventually, load_direct
+
+from lab.harness.actors import Actor, errno_of, eventually, load_direct
+from lab.harness.cli import hcfs
+from lab.harness.images import create_image
+from lab.harness.mounts import Mount
+from lab.harness.places import Place
 
 _PARTS = ("used_bytes", "free_bytes", "staged_bytes", "pending_bytes", "quarantined_bytes")
 

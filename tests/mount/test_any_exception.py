@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.cli import hcfs
-from harness.faulty import FaultyDaemon
-from mount.actors import errno_of, eventually, load, load_direct, pattern, put
+
+from lab.harness.actors import errno_of, eventually, load, load_direct, pattern, put
+from lab.harness.cli import hcfs
+from lab.harness.faulty import FaultyDaemon
 
 CONTENT = pattern("any", 300_000)
 LARGE = pattern("large", 3 << 20)

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from mount.actors import Actor, errno_of, eventually, load_direct, pattern, put
 
 from hcfs.frontends.data_plane import write_bytes
+from lab.harness.actors import Actor, errno_of, eventually, load_direct, pattern, put
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
 
 MIB = 1 << 20
 

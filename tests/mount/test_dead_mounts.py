@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from harness.mounts import Mount
-from mount.actors import store
-
 from hcfs.mountpoint.mountpoint import condition_of
+from lab.harness.actors import store
+from lab.harness.mounts import Mount
 
 
 def test_a_daemon_that_has_just_died_is_told_from_one_that_lives(make_mount: Callable[..., Mount]) -> None:

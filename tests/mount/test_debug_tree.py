@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.mounts import Mount
-from mount.actors import Actor, errno_of, eventually, load, load_direct, pattern, put
 from prometheus_client.parser import text_string_to_metric_families
+
+from lab.harness.actors import Actor, errno_of, eventually, load, load_direct, pattern, put
+from lab.harness.mounts import Mount
 
 FIELDS = {
     "uuid": str,

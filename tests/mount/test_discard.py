@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.images import create_image
-from harness.mounts import Mount
-from mount.actors import Actor, eventually, load_direct, pattern, put
+
+from lab.harness.actors import Actor, eventually, load_direct, pattern, put
+from lab.harness.cli import hcfs
+from lab.harness.images import create_image
+from lab.harness.mounts import Mount
 
 MIB = 1 << 20
 

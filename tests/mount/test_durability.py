@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from mount.actors import Actor, digest, errno_of, eventually, load, load_direct, pattern, put
+
+from lab.harness.actors import Actor, digest, errno_of, eventually, load, load_direct, pattern, put
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
 
 LONG = 3600
 """Seconds: a commit interval that no test lives to see, so that only what it is about makes things durable."""

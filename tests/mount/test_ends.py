@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.cli import hcfs
-from harness.mounts import Mount
-from harness.namespaces import own_mounts
-from mount.actors import Actor, eventually, put
+from lab.harness.actors import Actor, eventually, put
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.namespaces import own_mounts
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness.cli import hcfs
-from harness.mounts import Mount
-from mount.actors import Actor, errno_of, load, pattern, put
+from lab.harness import programs
+from lab.harness.actors import Actor, errno_of, load, pattern, put
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
 
 MIB = 1 << 20
 
@@ -119,8 +120,7 @@ def test_beside_readers_and_writers(shared_mount: Mount, kv: Path) -> None:
     """Whatever is read is whole, whatever is stored is there or evicted; no call fails but for a miss."""
     script = """
 import os, sys, time
-sys.path.insert(0, sys.argv[3])
-from mount.actors import load, pattern, store
+from lab.harness.actors import load, pattern, store
 end, kv, me = time.monotonic() + 2.5, sys.argv[1], int(sys.argv[2])
 loads = 0
 while time.monotonic() < end:
@@ -136,9 +136,11 @@ while time.monotonic() < end:
                 pass
 print(loads)
 """
-    here = str(Path(__file__).parent.parent)
     workers = [
-        subprocess.Popen([sys.executable, "-c", script, kv, str(me), here], stdout=subprocess.PIPE) for me in range(4)
+        subprocess.Popen(
+            [sys.executable, "-c", script, kv, str(me)], env=programs.environment(), stdout=subprocess.PIPE
+        )
+        for me in range(4)
     ]
     evicted = 0
     with open(shared_mount.dir / ".hcfs" / "control", "r+b", buffering=0) as control:

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.mounts import Mount
-from mount.actors import errno_of, eventually, load, pattern, put
+from lab.harness.actors import errno_of, eventually, load, pattern, put
+from lab.harness.mounts import Mount
 
 KIB = 1 << 10
 CHUNK = 128 * KIB

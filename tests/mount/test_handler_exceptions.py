@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness.faulty import FaultyDaemon
-from mount.actors import errno_of, eventually, load, load_direct, pattern, put
+
+from lab.harness.actors import errno_of, eventually, load, load_direct, pattern, put
+from lab.harness.faulty import FaultyDaemon
 
 CONTENT = pattern("exceptions", 300_000)
 

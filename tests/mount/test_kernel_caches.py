@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.mounts import Mount
-from mount.actors import Actor, errno_of, eventually, load, pattern, put, store
+from lab.harness.actors import Actor, errno_of, eventually, load, pattern, put, store
+from lab.harness.mounts import Mount
 
 CONTENT = pattern("cached", 2_000_000)
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.mounts import Mount
-from mount.actors import eventually
 
 from hcfs.mountpoint.client import connection_of
 from hcfs.mountpoint.guard import abort, identity
+from lab.harness.actors import eventually
+from lab.harness.mounts import Mount
 
 KILLS = 12
 STORE = """

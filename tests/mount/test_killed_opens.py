@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from mount.actors import eventually
+from lab.harness.actors import eventually
 
 
 def test_writers_killed_at_any_moment_leave_no_empty_files(kv: Path) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.mounts import Mount
-from mount.actors import Actor, errno_of, eventually, load, pattern, put
+
+from lab.harness.actors import Actor, errno_of, eventually, load, pattern, put
+from lab.harness.mounts import Mount
 
 CONTENT = pattern("killed", 400_000)
 DEADLY = [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT, signal.SIGSEGV, signal.SIGINT, signal.SIGHUP]

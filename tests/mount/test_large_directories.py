@@ -8,10 +8,10 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
-from harness.cli import hcfs
-from harness.many import fill, format_image, names
-from harness.mounts import Mount
-from mount.actors import eventually
+from lab.harness.actors import eventually
+from lab.harness.cli import hcfs
+from lab.harness.many import fill, format_image, names
+from lab.harness.mounts import Mount
 
 ENTRIES = 10_000
 

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from mount.actors import Actor, store
+
+from lab.harness.actors import Actor, store
 
 
 def test_a_name_that_left_during_a_listing_is_absent(kv: Path) -> None:

@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from harness.mounts import Mount
-from mount.actors import Actor, errno_of, eventually, load
+
+from lab.harness.actors import Actor, errno_of, eventually, load
+from lab.harness.mounts import Mount
 
 EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
 

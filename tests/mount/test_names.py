@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.mounts import Mount
-from mount.actors import Actor, errno_of, load, pattern, put
+
+from lab.harness.actors import Actor, errno_of, load, pattern, put
+from lab.harness.mounts import Mount
 
 ODD_NAMES = [
     b"key",

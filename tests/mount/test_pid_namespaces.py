@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from mount.actors import Actor, errno_of, eventually, load, pattern
+
+from lab.harness.actors import Actor, errno_of, eventually, load, pattern
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
 
 CONTENT = pattern("pid namespaces", 300_000)
 

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.mounts import Mount
-from mount.actors import Actor, errno_of, eventually, load, load_direct, pattern, pread_direct, put
+
+from lab.harness.actors import Actor, errno_of, eventually, load, load_direct, pattern, pread_direct, put
+from lab.harness.mounts import Mount
 
 MIB = 1 << 20
 CONTENT = pattern("pinned", 3 * MIB + 17)

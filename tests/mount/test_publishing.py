@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.mounts import Mount
-from mount.actors import Actor, errno_of, eventually, load, pattern, put
+
+from lab.harness.actors import Actor, errno_of, eventually, load, pattern, put
+from lab.harness.mounts import Mount
 
 CONTENT = pattern("publishing", 300_000)
 

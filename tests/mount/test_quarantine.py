@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from mount.actors import Actor, drop_pages, errno_of, eventually, load, load_direct, pattern, put, read_all
 from mount.damage import flip, locate
+
+from lab.harness.actors import Actor, drop_pages, errno_of, eventually, load, load_direct, pattern, put, read_all
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
 
 GRANULE = 262_144
 CONTENT = pattern("quarantined", 4 * GRANULE)

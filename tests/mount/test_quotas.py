@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from mount.actors import Actor, errno_of, eventually, load, load_direct, pattern, put, store
+
+from lab.harness.actors import Actor, errno_of, eventually, load, load_direct, pattern, put, store
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
 
 KIB, MIB = 1 << 10, 1 << 20
 

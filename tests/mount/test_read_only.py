@@ -7,9 +7,10 @@ import json
 import os
 from collections.abc import Callable
 
-from harness.mounts import Mount
-from mount.actors import errno_of, load, load_direct, pattern, put, store
 from mount.damage import flip
+
+from lab.harness.actors import errno_of, load, load_direct, pattern, put, store
+from lab.harness.mounts import Mount
 
 CONTENT = pattern("read-only", 300_000)
 

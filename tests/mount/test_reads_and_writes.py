@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.mounts import Mount
-from mount.actors import Actor, errno_of, eventually, load, load_direct, pattern, put, store
+
+from lab.harness.actors import Actor, errno_of, eventually, load, load_direct, pattern, put, store
+from lab.harness.mounts import Mount
 
 CONTENT = pattern("syscalls", 1_000_003)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from harness.cli import hcfs
-from harness.mounts import Mount
-from mount.actors import Actor, errno_of, eventually, load, pattern, put
+from lab.harness.actors import Actor, errno_of, eventually, load, pattern, put
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
 
 CONTENT = pattern("reclaimed", 1 << 20)
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.mounts import Mount
-from mount.actors import (
+
+from lab.harness.actors import (
     RENAME_EXCHANGE,
     RENAME_NOREPLACE,
     Actor,
@@ -22,6 +22,7 @@ from mount.actors import (
     renameat2,
     store,
 )
+from lab.harness.mounts import Mount
 
 OLD, NEW = pattern("renamed over", 500_000), pattern("renamed", 200_000)
 

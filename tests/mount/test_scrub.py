@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from mount.actors import Actor, errno_of, eventually, load, load_direct, pattern, put
 from mount.damage import flip
+
+from lab.harness import programs
+from lab.harness.actors import Actor, errno_of, eventually, load, load_direct, pattern, put
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
 
 MIB = 1 << 20
 WARNINGS = (r"is quarantined: granule",)
@@ -52,8 +54,7 @@ def test_damage_on_a_loop_device_in_use(make_mount: Callable[..., Mount]) -> Non
     os.link(kv / "7", kv / "seven")
     script = """
 import os, sys, time
-sys.path.insert(0, sys.argv[3])
-from mount.actors import load, pattern, store
+from lab.harness.actors import load, pattern, store
 busy, me, number = sys.argv[1], int(sys.argv[2]), 0
 while True:
     name = f"{busy}/{number % 7}"
@@ -69,8 +70,9 @@ while True:
             pass
     number += 1
 """
-    here = str(Path(__file__).parent.parent)
-    workers = [subprocess.Popen([sys.executable, "-c", script, busy, str(me), here]) for me in range(3)]
+    workers = [
+        subprocess.Popen([sys.executable, "-c", script, busy, str(me)], env=programs.environment()) for me in range(3)
+    ]
     try:
         with Actor() as holder:
             assert holder.stat(kv / "seven").st_nlink == 2

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from mount.actors import eventually, load, pattern, put
 
 from hcfs.host.signals import ENDING, IGNORED
+from lab.harness.actors import eventually, load, pattern, put
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
 
 CONTENT = pattern("signals", 200_000)
 ALL_IGNORED = [*IGNORED, signal.SIGUSR2, signal.SIGHUP, signal.SIGWINCH, signal.SIGURG, signal.SIGCONT, signal.SIGCHLD]

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.images import create_image
-from harness.mounts import Mount
-from mount.actors import Actor, errno_of, eventually, load, pattern, put
+
+from lab.harness.actors import Actor, errno_of, eventually, load, pattern, put
+from lab.harness.cli import hcfs
+from lab.harness.images import create_image
+from lab.harness.mounts import Mount
 
 WRITERS = 130
 """More than the 99 handlers that pyfuse3 runs by default."""

@@ -9,9 +9,9 @@ import random
 import threading
 from collections.abc import Callable
 
-from harness.cli import hcfs
-from harness.mounts import Mount
-from mount.actors import load, pattern, put
+from lab.harness.actors import load, pattern, put
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
 
 MIB = 1 << 20
 MARKS = "high_watermark=1,low_watermark=0.99"

@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from mount.actors import Actor, errno_of, eventually, load, pattern, put
+
+from lab.harness.actors import Actor, errno_of, eventually, load, pattern, put
 
 CONTENT = pattern("staging", 300_000)
 

@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.mounts import Mount
-from mount.actors import Actor, eventually, put
+from lab.harness.actors import Actor, eventually, put
+from lab.harness.mounts import Mount
 
 MIB = 1 << 20
 

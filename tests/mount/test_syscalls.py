@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.mounts import Mount
-from mount.actors import Actor, errno_of, eventually, fallocate, load, pattern, put
+from lab.harness.actors import Actor, errno_of, eventually, fallocate, load, pattern, put
+from lab.harness.mounts import Mount
 
 CONTENT = pattern("syscalls", 1_000_003)
 

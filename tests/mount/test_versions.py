@@ -7,7 +7,7 @@ import random
 import subprocess
 from pathlib import Path
 
-from mount.actors import Actor, errno_of, eventually, load, pattern, put, store
+from lab.harness.actors import Actor, errno_of, eventually, load, pattern, put, store
 
 OLD = pattern("old", 700_001)
 NEW = pattern("new", 300_003)

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from harness.terminal import Terminal
-from mount.actors import Actor, errno_of, eventually, load_direct, pattern, put
+
+from lab.harness import programs
+from lab.harness.actors import Actor, errno_of, eventually, load_direct, pattern, put
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.terminal import Terminal
 
 MIB = 1 << 20
 MARK = b"<what the user said to the model>"
@@ -211,8 +213,7 @@ def test_a_store_in_use(make_mount: Callable[..., Mount]) -> None:
         put(kv / f"{number}", secret(MIB))
     script = """
 import os, sys
-sys.path.insert(0, sys.argv[2])
-from mount.actors import load_direct, pattern, store
+from lab.harness.actors import load_direct, pattern, store
 number = 0
 while True:
     name = f"{sys.argv[1]}/{number % 9}"
@@ -221,8 +222,7 @@ while True:
     assert load_direct(name) == pattern(number % 9, 900_000)
     number += 1
 """
-    here = str(Path(__file__).parent.parent)
-    workers = [subprocess.Popen([sys.executable, "-c", script, other, here]) for _ in range(2)]
+    workers = [subprocess.Popen([sys.executable, "-c", script, other], env=programs.environment()) for _ in range(2)]
     try:
         eventually(lambda: len(os.listdir(other)) >= 9, "in use")
         assert rm(mount, "kv", "--force", "--wipe")["removed"]

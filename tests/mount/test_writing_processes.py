@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from mount.actors import Actor, errno_of, eventually, load, pattern, put, pwrite_direct
+
+from lab.harness.actors import Actor, errno_of, eventually, load, pattern, put, pwrite_direct
 
 OLD = pattern("old", 700_001)
 NEW = pattern("new", 300_003)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import crc32c
 import pytest
-from harness.mounts import Mount
-from mount.actors import Actor, errno_of, eventually, load, pattern, put, store
+
+from lab.harness.actors import Actor, errno_of, eventually, load, pattern, put, store
+from lab.harness.mounts import Mount
 
 CONTENT = pattern("xattrs", 600_001)
 OWN = ["crc32c", "extents", "generation", "last_access", "namespace", "origin", "state"]

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from harness.cli import hcfs
-from harness.gcs import Gcs
-from harness.images import create_image
-from harness.mounts import Mount
-from harness.origin_server import OriginServer
-from harness.s3 import S3
-from origin.clients import ALLOWED, WARNINGS
+
+from lab.harness.cli import hcfs
+from lab.harness.images import create_image
+from lab.harness.mounts import Mount
+from lab.harness.origins.clients import ALLOWED, WARNINGS
+from lab.harness.origins.gcs import Gcs
+from lab.harness.origins.s3 import S3
+from lab.harness.origins.server import OriginServer
 
 Server = TypeVar("Server", bound=OriginServer)
 

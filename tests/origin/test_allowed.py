@@ -14,13 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from harness.origin_server import BUCKET
-from harness.s3 import S3
-from harness.users import NOBODY, hcfs_as_nobody
-from mount.actors import errno_of, eventually, load, put
-from origin.clients import ALLOWED, evict_all, is_clean, namespace, origin_status, state, sync
+
+from lab.harness.actors import errno_of, eventually, load, put
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.origins.clients import ALLOWED, evict_all, is_clean, namespace, origin_status, state, sync
+from lab.harness.origins.s3 import S3
+from lab.harness.origins.server import BUCKET
+from lab.harness.users import NOBODY, hcfs_as_nobody
 
 FRONT_ENDS = ("data_plane=on", "data_plane=off")
 ALLOWED_PREFIXES = re.findall(r"allow_origin=([^,]+)", ALLOWED)

@@ -18,13 +18,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from harness.cli import hcfs
-from harness.mounts import Mount
-from mount.actors import errno_of
-from origin.clients import WARNINGS
 
 from hcfs.origin import OriginError, OriginRefused, redacted
 from hcfs.origin.object_store import ObjectStoreClient
+from lab.harness.actors import errno_of
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.origins.clients import WARNINGS
 
 KEYS = {
     "AWS_REGION": "us-east-1",

@@ -13,15 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from harness.users import NOBODY
-from mount.actors import errno_of, load, put, store
-from origin.clients import WARNINGS, content, evict_all, origin_status, sync
 
 from hcfs.origin import Access, Listed, NotAtOrigin, OriginChanged, OriginError, OriginRefused, OriginUploader, Outgoing
 from hcfs.origin import beneath as beneath_module
 from hcfs.origin.directory import DirectoryClient
+from lab.harness.actors import errno_of, load, put, store
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.origins.clients import WARNINGS, content, evict_all, origin_status, sync
+from lab.harness.users import NOBODY
 
 SECRET = b"a secret outside of the origin"
 

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.gcs import PAGE, TOKEN, Gcs
-from harness.mounts import Mount
-from harness.origin_server import Answer, Asked, Fault
-from mount.actors import errno_of, load, store
-from origin.clients import content, namespace, origin_status
 
 from hcfs.origin import Listed, OriginError, Patience, WrongContent, transfer
 from hcfs.origin.object_store import ObjectStoreClient
 from hcfs.origin.transfer import md5_of
+from lab.harness.actors import errno_of, load, store
+from lab.harness.mounts import Mount
+from lab.harness.origins.clients import content, namespace, origin_status
+from lab.harness.origins.gcs import PAGE, TOKEN, Gcs
+from lab.harness.origins.server import Answer, Asked, Fault
 
 
 def listed(gcs: Gcs, prefix: str) -> list[Listed]:

@@ -6,13 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.gcs import Gcs
-from harness.mounts import Mount
-from harness.origin_server import Asked, Fault, OriginServer
-from harness.s3 import S3
-from mount.actors import errno_of, load, put, store
-from origin.clients import content, evict_all, namespace, origin_status, state
+
+from lab.harness.actors import errno_of, load, put, store
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.origins.clients import content, evict_all, namespace, origin_status, state
+from lab.harness.origins.gcs import Gcs
+from lab.harness.origins.s3 import S3
+from lab.harness.origins.server import Asked, Fault, OriginServer
 
 WRITING = {"write_policy": "write-through"}
 

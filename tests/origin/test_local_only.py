@@ -6,13 +6,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.cli import hcfs
-from harness.mounts import Mount
-from harness.origin_server import BUCKET
-from harness.s3 import S3
-from mount.actors import drop_pages, errno_of, load, load_direct, pattern, put
 from mount.damage import flip
-from origin.clients import WARNINGS, evict_all, namespace
+
+from lab.harness.actors import drop_pages, errno_of, load, load_direct, pattern, put
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.origins.clients import WARNINGS, evict_all, namespace
+from lab.harness.origins.s3 import S3
+from lab.harness.origins.server import BUCKET
 
 SIZE = 300_000
 

@@ -12,13 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from harness.origin_server import BUCKET, Fault, OriginServer
-from harness.s3 import S3
-from mount.actors import RENAME_NOREPLACE, drop_pages, errno_of, eventually, load, load_direct, put, renameat2
 from mount.damage import flip
-from origin.clients import ALLOWED, Together, content, evict_all, namespace, openers, origin_status, state
+
+from lab.harness.actors import RENAME_NOREPLACE, drop_pages, errno_of, eventually, load, load_direct, put, renameat2
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.origins.clients import ALLOWED, Together, content, evict_all, namespace, openers, origin_status, state
+from lab.harness.origins.s3 import S3
+from lab.harness.origins.server import BUCKET, Fault, OriginServer
 
 FILES = {"config.json": b"{}", "llama/model.safetensors": content("model"), "llama/empty": b""}
 FRONT_ENDS = ("data_plane=on", "data_plane=off")

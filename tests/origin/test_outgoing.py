@@ -7,15 +7,15 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from harness.origin_server import BUCKET, Fault
-from harness.s3 import S3
-from mount.actors import eventually, put
-from origin.clients import WARNINGS, content, namespace, sync
 from origin.test_local_only import work_on_kv
 
 from hcfs.origin import OriginUploader, Outgoing, object_store_writer
+from lab.harness.actors import eventually, put
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.origins.clients import WARNINGS, content, namespace, sync
+from lab.harness.origins.s3 import S3
+from lab.harness.origins.server import BUCKET, Fault
 
 
 def test_an_uploader_takes_nothing_else() -> None:

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from harness.origin_server import OriginServer
-from mount.actors import eventually, load
-from origin.clients import content, evict_all
 
 from hcfs.options.schemes import SCHEMES, Scheme
+from lab.harness.actors import eventually, load
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.origins.clients import content, evict_all
+from lab.harness.origins.server import OriginServer
 
 Put = Callable[[str, bytes], None]
 

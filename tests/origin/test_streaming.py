@@ -18,18 +18,18 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from harness.origin_server import Asked, Fault, OriginServer
-from harness.s3 import S3
-from harness.weights import bytes_of, noise, safetensors
-from mount.actors import errno_of, eventually, load, load_direct, pread_direct, put
 from mount.damage import flip
-from origin.clients import WARNINGS, Together, content, evict_all, namespace, origin_status, state
-from origin.readers import WAYS
 
 from hcfs.fuse.limits import AHEAD_WAITING, BACKGROUND
 from hcfs.weights import stream
+from lab.harness.actors import errno_of, eventually, load, load_direct, pread_direct, put
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.origins.clients import WARNINGS, Together, content, evict_all, namespace, origin_status, state
+from lab.harness.origins.readers import WAYS
+from lab.harness.origins.s3 import S3
+from lab.harness.origins.server import Asked, Fault, OriginServer
+from lab.harness.weights import bytes_of, noise, safetensors
 
 FRONT_ENDS = ("data_plane=on", "data_plane=off")
 MIB = 1 << 20

@@ -10,7 +10,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from harness.origin_server import Asked, Fault, OriginServer
 
 from hcfs import origin
 from hcfs.options.schemes import SCHEMES, load
@@ -27,6 +26,7 @@ from hcfs.origin import (
     transfer,
 )
 from hcfs.origin.object_store import ObjectStoreClient
+from lab.harness.origins.server import Asked, Fault, OriginServer
 
 CONTENT = random.Random(6).randbytes(3_000_001)
 KEY = "transfer/a b%20~é+&#.bin"

@@ -8,11 +8,12 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from harness.mounts import Mount
-from harness.origin_server import Fault
-from harness.s3 import S3
-from mount.actors import errno_of, eventually, load, put
-from origin.clients import WARNINGS, Together, content, evict_all, namespace, openers, origin_status, state
+
+from lab.harness.actors import errno_of, eventually, load, put
+from lab.harness.mounts import Mount
+from lab.harness.origins.clients import WARNINGS, Together, content, evict_all, namespace, openers, origin_status, state
+from lab.harness.origins.s3 import S3
+from lab.harness.origins.server import Fault
 
 FILES = {"config.json": b"{}", "model": content("model", 3_000_001)}
 

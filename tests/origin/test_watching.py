@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from harness.cli import hcfs
-from harness.mounts import Mount
-from harness.origin_server import Fault
-from harness.s3 import S3
-from mount.actors import eventually
-from origin.clients import WARNINGS, content, namespace, openers, origin_status
+from lab.harness.actors import eventually
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.origins.clients import WARNINGS, content, namespace, openers, origin_status
+from lab.harness.origins.s3 import S3
+from lab.harness.origins.server import Fault
 
 
 def test_a_fetch_is_seen_on_its_way(make_mount: Callable[..., Mount], s3: S3) -> None:

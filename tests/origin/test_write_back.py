@@ -13,15 +13,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from harness.origin_server import Asked, Fault, OriginServer
-from harness.s3 import S3
-from mount.actors import drop_pages, errno_of, eventually, load, load_direct, put, store
 from mount.damage import flip
-from origin.clients import ALLOWED, WARNINGS, content, evict_all, is_clean, namespace, origin_status, state, sync
 
 from hcfs.origin import can_be_key
+from lab.harness.actors import drop_pages, errno_of, eventually, load, load_direct, put, store
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.origins.clients import (
+    ALLOWED,
+    WARNINGS,
+    content,
+    evict_all,
+    is_clean,
+    namespace,
+    origin_status,
+    state,
+    sync,
+)
+from lab.harness.origins.s3 import S3
+from lab.harness.origins.server import Asked, Fault, OriginServer
 
 FRONT_ENDS = ("data_plane=on", "data_plane=off")
 BACK = {"write_policy": "write-back"}

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from harness.origin_server import Asked, Fault
-from harness.s3 import S3
-from mount.actors import errno_of, eventually, load, store
-from origin.clients import WARNINGS, content, evict_all, is_clean, namespace, state, sync
 
 from hcfs.cache import SYNC, SyncRecord
 from hcfs.device import BufferPool, open_device
 from hcfs.store import UnrecoveredStore
+from lab.harness.actors import errno_of, eventually, load, store
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.origins.clients import WARNINGS, content, evict_all, is_clean, namespace, state, sync
+from lab.harness.origins.s3 import S3
+from lab.harness.origins.server import Asked, Fault
 
 FRONT_ENDS = ("data_plane=on", "data_plane=off")
 POLICIES = ("write-back", "write-through")

@@ -14,11 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from harness.mounts import Mount
-from harness.origin_server import Asked, Fault, OriginServer
-from harness.s3 import S3
-from mount.actors import errno_of, eventually, load, put, store
-from origin.clients import WARNINGS, content, evict_all, is_clean, namespace, state, sync
+
+from lab.harness.actors import errno_of, eventually, load, put, store
+from lab.harness.mounts import Mount
+from lab.harness.origins.clients import WARNINGS, content, evict_all, is_clean, namespace, state, sync
+from lab.harness.origins.s3 import S3
+from lab.harness.origins.server import Asked, Fault, OriginServer
 
 FRONT_ENDS = ("data_plane=on", "data_plane=off")
 

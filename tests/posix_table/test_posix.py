@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.images import LoopDevice, create_image
-from harness.mounts import Mount
 from posix_table import creation, errnos, links, names, permissions, times
 from posix_table.table import ROWS, Row, in_process
+
+from lab.harness.cli import hcfs
+from lab.harness.images import LoopDevice, create_image
+from lab.harness.mounts import Mount
 
 MODULES = (creation, errnos, links, names, permissions, times)
 _numbers = itertools.count()

@@ -1,5 +1,5 @@
 """What is acknowledged survives any crash, everything else is old, new or absent: the small budget of
-tools/crash-states."""
+tools/lab crash-states."""
 
 from __future__ import annotations
 
@@ -7,11 +7,6 @@ import random
 from collections.abc import Callable
 
 import pytest
-from harness import crash, snapshots, workloads
-from harness.campaigns import crash_states
-from harness.crash import CrashFinding
-from harness.overlay import OverlayDevice
-from harness.recording import Event, Flush, Mark, RecordingDevice, Write, epochs
 
 from hcfs.device import BufferPool
 from hcfs.store import BLOCK, UnrecoveredStore, format_device, read_superblock, recovery
@@ -20,6 +15,11 @@ from hcfs.store.durability import Durability
 from hcfs.store.errors import NotAStore
 from hcfs.store.region_header import MAGIC as REGION_MAGIC
 from hcfs.store.retention import Retention
+from lab.reliability import crash, snapshots, workloads
+from lab.reliability.campaigns import crash_states
+from lab.reliability.crash import CrashFinding
+from lab.reliability.overlay import OverlayDevice
+from lab.reliability.recording import Event, Flush, Mark, RecordingDevice, Write, epochs
 
 SEED = 20
 

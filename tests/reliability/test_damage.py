@@ -1,21 +1,21 @@
 """Damage to every kind of place: never a wrong byte, never another object harmed, detected, repaired, clean. The small
-budget of tools/damage."""
+budget of tools/lab damage."""
 
 from __future__ import annotations
 
 import random
 
 import pytest
-from harness import damage, workloads
-from harness.campaigns import damage as campaign
-from harness.overlay import OverlayDevice
-from harness.recording import RecordingDevice
-from harness.workloads import Session
 
 from hcfs.device import BufferPool
 from hcfs.store import BLOCK, UnrecoveredStore, read_superblock
 from hcfs.store.check import check
 from hcfs.store.content import Content
+from lab.reliability import damage, workloads
+from lab.reliability.campaigns import damage as campaign
+from lab.reliability.overlay import OverlayDevice
+from lab.reliability.recording import RecordingDevice
+from lab.reliability.workloads import Session
 
 SEED = 40
 

@@ -1,4 +1,4 @@
-"""What a failing device does to a store, one failure at a time: the small budget of tools/faults, and each rule of
+"""What a failing device does to a store, one failure at a time: the small budget of tools/lab faults, and each rule of
 docs/reliability.md by itself."""
 
 from __future__ import annotations
@@ -8,12 +8,6 @@ import threading
 import time
 
 import pytest
-from harness import snapshots, workloads
-from harness.campaigns import faults
-from harness.campaigns.crash_states import image
-from harness.faults import EVER, Fault, Watched, run_with_fault
-from harness.recording import RecordingDevice
-from harness.workloads import GRANULE, Session
 
 from hcfs.device import BufferPool, DeviceError
 from hcfs.errors import HcfsError
@@ -22,6 +16,12 @@ from hcfs.store.check import check
 from hcfs.store.errors import ReadOnlyStore, StagedFailed, UnreadableGranule
 from hcfs.store.ledger import Ledger
 from hcfs.store.repair import repair
+from lab.reliability import snapshots, workloads
+from lab.reliability.campaigns import faults
+from lab.reliability.campaigns.crash_states import image
+from lab.reliability.faults import EVER, Fault, Watched, run_with_fault
+from lab.reliability.recording import RecordingDevice
+from lab.reliability.workloads import GRANULE, Session
 
 SEED = 30
 

@@ -1,5 +1,5 @@
 """Images that somebody made to do harm: refused or degraded in a sentence, with bounded memory and time. The commands
-run as processes with limits of the kernel's; tools/fuzz-parsers makes as many images as one likes."""
+run as processes with limits of the kernel's; tools/lab fuzz-parsers makes as many images as one likes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from harness import hostile
-from harness.mounts import Mount
 
 from hcfs.device import BufferPool, MemoryDevice, open_device
 from hcfs.device.mounts import mounts
@@ -24,6 +22,8 @@ from hcfs.store.frame import MAX_COUNT
 from hcfs.store.region_header import read_headers, write_headers
 from hcfs.store.replay import EXHAUSTED
 from hcfs.store.superblock import REGION_BLOCKS_MAX, decode
+from lab.harness.mounts import Mount
+from lab.reliability import hostile
 
 MIB = 1 << 20
 RSS_MAX = 512 * MIB
@@ -39,7 +39,7 @@ sys.exit(run(sys.argv[1:]))
 SAMPLE = """
 import logging, resource, sys
 logging.disable(logging.CRITICAL)
-from harness.campaigns import fuzz_parsers
+from lab.reliability.campaigns import fuzz_parsers
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
 print(fuzz_parsers.campaign(hostile=True).finish(51, goal=240).counts["inputs"])
 """

@@ -1,5 +1,5 @@
 """No bytes on a device end in a traceback, a hang, or memory out of proportion, be their checksums right or not: the
-small budget of tools/fuzz-parsers, and what it found."""
+small budget of tools/lab fuzz-parsers, and what it found."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import io
 import struct
 
 import pytest
-from harness import fuzzing, workloads
-from harness.campaigns import fuzz_parsers
-from harness.overlay import OverlayDevice
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hcfs.store.errors import MetadataFull
 from hcfs.store.frame import FIRST_IN_BATCH, FrameType, encode
 from hcfs.store.log import encode_batch
+from lab.reliability import fuzzing, workloads
+from lab.reliability.campaigns import fuzz_parsers
+from lab.reliability.overlay import OverlayDevice
 
 SEED = 50
 DIRECTORY, FILE = 0o040755, 0o100644

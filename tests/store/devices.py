@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 
-from harness import crash
-from harness.crash import SECTOR
-from harness.faults import Fault, Watched
-from harness.overlay import OverlayDevice
-from harness.recording import RecordingDevice
+from lab.reliability import crash
+from lab.reliability.crash import SECTOR
+from lab.reliability.faults import Fault, Watched
+from lab.reliability.overlay import OverlayDevice
+from lab.reliability.recording import RecordingDevice
 
 __all__ = ["SECTOR", "Crashing", "Fault", "Watched"]
 

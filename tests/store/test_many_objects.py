@@ -1,4 +1,4 @@
-"""What may not grow with the number of objects, counted: a million of them are measured by `tools/bench scale`."""
+"""What may not grow with the number of objects, counted: a million of them are measured by `tools/lab scale`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.many import fill, format_image, names, open_store
 from store.rig import again, check_space, namespace, new_store, put
 
 from hcfs.cache import Cache
@@ -21,6 +20,7 @@ from hcfs.store.ledger import Ledger
 from hcfs.store.page import PAGE_ROWS, PageDraft
 from hcfs.store.table import Table
 from hcfs.store.transactions import MetadataIndex
+from lab.harness.many import fill, format_image, names, open_store
 
 FEW, OBJECTS = 1000, 20_000
 assert OBJECTS > MANY

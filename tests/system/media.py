@@ -11,7 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import crc32c
-from harness.cli import hcfs
+
+from lab.harness.cli import hcfs
 
 
 def data_ranges(fd: int, size: int) -> Iterator[tuple[int, int]]:

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.mounts import Mount
-from mount.actors import digest, load, pattern
+
+from lab.harness.actors import digest, load, pattern
+from lab.harness.mounts import Mount
 
 MANY = 10_000
 

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from harness import places
-from harness.traces import Traces
+
+from lab.harness import places
+from lab.harness.traces import Traces
 
 ROOT = Path(__file__).resolve().parents[2]
 NESTED = [str(ROOT / "tests" / "mount" / name) for name in ("test_statfs.py", "test_discard.py", "test_slow_device.py")]
@@ -98,9 +99,7 @@ def test_the_next_run_clears_what_a_killed_one_has_left(traces: Traces) -> None:
         run.wait(100)
     assert traces.left()
     with places.Place.make("hcfs-test-") as mine:
-        subprocess.run(
-            [sys.executable, "-c", "from harness import places; places.begin()"], cwd=ROOT / "tests", check=True
-        )
+        subprocess.run([sys.executable, "-c", "from lab.harness import places; places.begin()"], cwd=ROOT, check=True)
         traces.must_go()
         assert mine.exists()
 

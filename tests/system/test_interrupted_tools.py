@@ -8,28 +8,27 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from harness.traces import Traces
 
-ROOT = Path(__file__).resolve().parents[2]
-TOOLS = ROOT / "tools"
+from lab.harness import programs
+from lab.harness.traces import Traces
+
 COMMANDS: dict[str, tuple[list[str], int]] = {
     # The longest way through mounts of two kinds, and the one that was seen to leave a mount.
-    "bench": (["bench_main.py", "commit", "--device", "64M", "--size-kb", "64"], 8),
-    "scale": (["bench_scale.py", "--sizes", "300", "--count", "30", "--idle", "0.1"], 2),
-    "demo": (["demo_steps.py"], 4),
-    "torture": (["torture_main.py", "--writers", "2", "--readers", "1", "--seed", "1"], 2),
-    "memory": (["memory_main.py", "opens", "--opens", "100000"], 2),
-    "space": (["space_main.py", "operations", "--seed", "1"], 2),
-    "exerciser": (["exerciser_main.py", "--seed", "1", "--operations", "1000000"], 2),
-    "openers": (["openers_main.py", "--load", "0", "--openers", "4"], 2),
-    "streaming": (["streaming_main.py"], 2),
-    "uploads": (["uploads_main.py", "--seconds", "100"], 2),
-    "damage": (["-m", "harness.campaigns.mounted_damage", "--seconds", "100"], 2),
+    "bench": (["bench", "commit", "--device", "64M", "--size-kb", "64"], 8),
+    "scale": (["scale", "--sizes", "300", "--count", "30", "--idle", "0.1"], 2),
+    "demo": (["lab.demo.steps"], 4),
+    "torture": (["torture", "--writers", "2", "--readers", "1", "--seed", "1"], 2),
+    "memory": (["memory", "opens", "--opens", "100000"], 2),
+    "space": (["space", "operations", "--seed", "1"], 2),
+    "exerciser": (["exerciser", "--seed", "1", "--operations", "1000000"], 2),
+    "openers": (["openers", "--load", "0", "--openers", "4"], 2),
+    "streaming": (["streaming"], 2),
+    "uploads": (["uploads", "--seconds", "100"], 2),
+    "damage": (["mounted-damage", "--seconds", "100"], 2),
 }
 """Words, and how many moments."""
 
@@ -41,17 +40,12 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 def test_an_interrupted_tool_leaves_nothing(tmp_path: Path, name: str, case: int) -> None:
     chance = random.Random(f"{name} {case}")
     words = COMMANDS[name][0]
-    program = [str(TOOLS / words[0]), *words[1:]] if words[0].endswith(".py") else words
     traces = Traces(tmp_path / "t")
     traces.temporary.mkdir()
-    environment = traces.environment
-    if name == "damage":
-        environment["PYTHONPATH"] = str(ROOT / "tests")
     with (tmp_path / "said").open("wb") as said:
         tool = subprocess.Popen(
-            [sys.executable, *program],
-            cwd=ROOT,
-            env=environment,
+            programs.command(*words) if name == "demo" else programs.lab(*words),
+            env=traces.environment,
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from mount.actors import eventually
 from system import churn
+
+from lab.harness.actors import eventually
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
 
 ROUNDS = int(os.environ.get("HCFS_KILL_ROUNDS", "25"))
 SEED = os.environ.get("HCFS_KILL_SEED", "1")

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.images import LoopDevice
-from harness.mounts import Mount
-from mount.actors import Actor, errno_of, eventually, put
 from system.media import fingerprint, patch_superblocks, refused
+
+from lab.harness.actors import Actor, errno_of, eventually, put
+from lab.harness.cli import hcfs
+from lab.harness.images import LoopDevice
+from lab.harness.mounts import Mount
 
 INCOMPAT = 32
 """Offset of the incompat feature word in a superblock, docs/format.md."""

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from harness.namespaces import own_mounts
 
 from hcfs.cli import run
 from hcfs.options.mount_words import REFUSED
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.namespaces import own_mounts
 
 # "FILESYSTEM-INDEPENDENT MOUNT OPTIONS" of mount(8). A mount of FUSE has nodev and nosuid unless others are asked for.
 TAKEN = {

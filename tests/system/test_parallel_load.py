@@ -10,10 +10,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from mount.actors import eventually
 from system import load_worker
+
+from lab.harness.actors import eventually
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
 
 SECONDS = float(os.environ.get("HCFS_LOAD_SECONDS", "60"))
 SEED = os.environ.get("HCFS_LOAD_SEED", "1")

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.images import create_image
-from harness.mounts import Mount
-from mount.actors import put
 from system.media import fingerprint, make, refused
+
+from lab.harness.actors import put
+from lab.harness.cli import hcfs
+from lab.harness.images import create_image
+from lab.harness.mounts import Mount
 
 SIZES = {"xfs": "320M", "btrfs": "128M"}
 """Images as large as the tool demands; for the others, DEFAULT_SIZE."""

@@ -19,7 +19,9 @@ from pathlib import Path
 
 import pyfuse3
 import trio
-from harness.images import create_image
+
+from lab.harness import programs
+from lab.harness.images import create_image
 
 FILE = pyfuse3.ROOT_INODE + 1
 
@@ -99,8 +101,7 @@ class FaultyDisk:
         self._mount.mkdir()
         backing = create_image(directory / "disk.img", size)
         command = [sys.executable, __file__, str(backing), str(self._mount), str(self._rules)]
-        tests = str(Path(__file__).resolve().parents[1])
-        self._daemon = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": tests})
+        self._daemon = subprocess.Popen(command, env=programs.environment())
         deadline = time.monotonic() + 30
         while not (self._mount / "disk").exists():
             assert time.monotonic() < deadline, "the disk's daemon doesn't serve"

@@ -1,5 +1,5 @@
 """Damage on the medium under a real mount, met in every way in which clients read: an error and a miss, never bytes.
-The small budget of `tools/damage --mounted`."""
+The small budget of `tools/lab mounted-damage`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os
 import random
 
 import pytest
-from harness import mounted_damage
-from harness.campaigns import mounted_damage as campaign
+
+from lab.reliability import mounted_damage
+from lab.reliability.campaigns import mounted_damage as campaign
 
 ROUNDS = int(os.environ.get("HCFS_DAMAGE_ROUNDS", "1"))
 SEED = int(os.environ.get("HCFS_DAMAGE_SEED", "1"))

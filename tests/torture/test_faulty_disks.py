@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from mount.actors import Actor, drop_pages, errno_of, eventually, load, load_direct, pattern, put
 from torture.faulty_disk import FaultyDisk
+
+from lab.harness.actors import Actor, drop_pages, errno_of, eventually, load, load_direct, pattern, put
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
 
 SIZE = 300_000
 LOUD = [".*"]

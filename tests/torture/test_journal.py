@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-
-import torture_worker
-from torture_calls import Refused
-from torture_journal import History, read_history
-from torture_objects import NotWhole, body, header, identify
-from torture_verify import Finding, compare
+from lab.torture import worker
+from lab.torture.calls import Refused
+from lab.torture.journal import History, read_history
+from lab.torture.objects import NotWhole, body, header, identify
+from lab.torture.verify import Finding, compare
 
 
 def history(tmp_path: Path, **journals: list[list[object]]) -> History:
@@ -91,13 +88,13 @@ def test_a_step_outside_of_an_operation_is_not_taken_for_one_of_the_operation_be
 def test_a_writer_that_misses_an_evicted_file_says_nothing_about_what_it_wrote_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torture_worker, "SUICIDE", 0.0)
+    monkeypatch.setattr(worker, "SUICIDE", 0.0)
     (tmp_path / "w0").mkdir()
     journal = tmp_path / "journal"
-    writer = torture_worker.Writer(tmp_path, journal, 0, "seed", {}, evicting=True)
+    writer = worker.Writer(tmp_path, journal, 0, "seed", {}, evicting=True)
     content = body(7, 5000)
     data = header(0, 7, content) + content
-    entry = torture_worker.Entry(7, 0o644, "")
+    entry = worker.Entry(7, 0o644, "")
     writer.perform({"w0/n0": entry}, "close", lambda: writer.by_close("w0/n0", data))
     writer.look()
     (tmp_path / "w0" / "n0").unlink()

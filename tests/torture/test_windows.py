@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from mount.actors import Actor, errno_of, eventually, pattern, put, store
 from torture.faulty_disk import FaultyDisk
+
+from lab.harness.actors import Actor, errno_of, eventually, pattern, put, store
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
 
 MIB = 1 << 20
 CONTENT = pattern("old", 2 * MIB + 17)

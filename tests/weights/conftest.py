@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.images import LoopDevice
-from harness.mounts import Mount
+
+from lab.harness.cli import hcfs
+from lab.harness.images import LoopDevice
+from lab.harness.mounts import Mount
 
 _names = itertools.count()
 

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from harness.weights import Description, noise, safetensors, write_model
 
 from hcfs.errors import HcfsError, UsageError
 from hcfs.weights.bench import compare as compare_module
 from hcfs.weights.bench.child import digest_of
 from hcfs.weights.bench.compare import compare
 from hcfs.weights.bench.loaders import DROPPED_BUDGET, LOADERS, Model, versions
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.weights import Description, noise, safetensors, write_model
 
 TENSORS: dict[str, Description] = {
     "model.layers.0.w": ("F32", [500, 500], noise(1_000_000)),

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.weights import Description, noise, safetensors, write_model
+
+from lab.harness.cli import hcfs
+from lab.harness.weights import Description, noise, safetensors, write_model
 
 TENSORS: dict[str, Description] = {
     "lm_head.weight": ("F32", [2], bytes(8)),

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.weights import entry, file_bytes, safetensors
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors import SafetensorError, deserialize
@@ -17,6 +16,7 @@ from hcfs.errors import HcfsError
 from hcfs.weights import DamagedWeights, UnreadableWeights
 from hcfs.weights.dtypes import DTYPES
 from hcfs.weights.header import HEADER_MAX, parse_header, read_header
+from lab.harness.weights import entry, file_bytes, safetensors
 
 U8 = entry("U8", [4], 0, 4)
 REFUSED: dict[str, tuple[bytes, str]] = {

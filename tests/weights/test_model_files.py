@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.weights import Description, safetensors, write_model
 
 from hcfs.errors import HcfsError
 from hcfs.weights import DamagedWeights, load, plan
+from lab.harness.weights import Description, safetensors, write_model
 
 A: dict[str, Description] = {"a": ("U8", [1], b"a")}
 B: dict[str, Description] = {"b": ("U8", [1], b"b")}

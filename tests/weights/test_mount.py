@@ -13,12 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness.cli import hcfs
-from harness.mounts import Mount
-from harness.weights import Description, bytes_of, noise, safetensors, write_model
 from mount.damage import flip
 
 from hcfs.weights import UnreadableWeights, plan, stream
+from lab.harness.cli import hcfs
+from lab.harness.mounts import Mount
+from lab.harness.weights import Description, bytes_of, noise, safetensors, write_model
 
 MIB = 1 << 20
 WARNINGS = (r"quarantin", r"checksum", r"mismatch", r"verif")

@@ -6,10 +6,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from harness.weights import safetensors
 
 from hcfs.weights import plan
 from hcfs.weights.order import stage_of
+from lab.harness.weights import safetensors
 
 FAMILIES = {
     "llama": (

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness.weights import Description, bytes_of, file_bytes, noise, open_files, safetensors, write_model
 
 from hcfs.errors import HcfsError, UsageError
 from hcfs.weights import DamagedWeights, UnreadableWeights, UnsupportedTensor, load, plan, stream
 from hcfs.weights.dtypes import DTYPES
 from hcfs.weights.pieces import SMALL, pieces_of
 from hcfs.weights.weight_file import IO
+from lab.harness.weights import Description, bytes_of, file_bytes, noise, open_files, safetensors, write_model
 
 MIB = 1 << 20
 IOS: tuple[IO, ...] = ("auto", "direct", "buffered")

@@ -14,7 +14,7 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 HCFS_MAGIC = b"HCFS\x89\r\n\x1a"
-"""hcfs's own, at the start of the first and of the last whole block."""
+"""Of hcfs itself, at the start of the first and of the last whole block."""
 
 BTRFS_MAGIC = b"_BHRfS_M"
 BTRFS_SUPERBLOCKS = (64 * KIB, 64 * MIB, 256 * GIB)

@@ -15,7 +15,7 @@ class Signature:
     offset: int
     """Bytes from the medium's start to the magic number."""
     kind: str
-    """libblkid's name (ext4, xfs, LVM2_member, crypto_LUKS, gpt, dos ...), or hcfs."""
+    """As libblkid calls it (ext4, xfs, LVM2_member, crypto_LUKS, gpt, dos ...), or hcfs."""
     label: str | None = None
 
     def __str__(self) -> str:

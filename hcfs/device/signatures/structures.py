@@ -31,7 +31,7 @@ _MBR_GPT_PROTECTIVE = 0xEE
 
 
 def find_ext(medium: Medium) -> Iterator[Signature]:
-    """ext2, ext3, ext4 or an external journal (jbd): told apart by their feature words, as libblkid does."""
+    """An ext2, ext3 or ext4, or an external journal (jbd): told apart by their feature words, as libblkid does."""
     magic = _EXT_SUPERBLOCK + 56
     if not medium.has(b"\x53\xef", magic):
         return

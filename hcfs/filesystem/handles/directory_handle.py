@@ -63,7 +63,7 @@ class DirectoryHandle:
         self._pin = pin
         self._listing: NameListing | None = None
         self._names: list[bytes] = []
-        """as far as they were taken: positions behind the fixed ones count in here"""
+        """As far as they were taken: positions behind the fixed ones count in here"""
         self._known: set[bytes] = set()
 
     def begin(self) -> Blocking[None] | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hcfs.store import Attributes
 
 REPLACED_KEPT = 4096
-"""objects replaced lately whose names are remembered: an open that met one comes within milliseconds"""
+"""Objects replaced lately whose names are remembered: an open that met one comes within milliseconds"""
 
 
 @dataclass(frozen=True, slots=True)

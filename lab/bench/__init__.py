@@ -1,0 +1,1 @@
+"""Benchmarks of hcfs beside what it competes with."""

@@ -1,0 +1,1 @@
+"""Eviction policies on traces of LLM serving."""

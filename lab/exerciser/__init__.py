@@ -1,0 +1,1 @@
+"""Random calls on one file, compared with a model."""

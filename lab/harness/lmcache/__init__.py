@@ -1,0 +1,1 @@
+"""LMCache's own clients, driven in processes of their own."""

@@ -1,0 +1,1 @@
+"""Servers that speak S3 and Google Cloud Storage, and clients of files that come from them."""

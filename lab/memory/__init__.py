@@ -1,0 +1,1 @@
+"""The daemon's memory under load, and over many opens."""

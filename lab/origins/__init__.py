@@ -1,0 +1,1 @@
+"""Files that an origin has: many openers, streaming, uploads."""

@@ -1,0 +1,1 @@
+"""One store with ever more objects."""

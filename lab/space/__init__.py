@@ -1,0 +1,1 @@
+"""Whether space is told truthfully, comes back, and stays in long runs."""

@@ -1,1 +1,0 @@
-"""What the tests share: the command line as a user calls it, images, loop devices and mounts."""

@@ -1,1 +1,0 @@
-"""Long searches for broken promises, each a command under tools/ and a small budget in the default suite."""
