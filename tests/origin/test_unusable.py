@@ -17,7 +17,7 @@ from lab.harness.faulty import FaultyDaemon
 from lab.harness.mounts import Mount
 from lab.harness.origins.clients import namespace, origin_status
 from lab.harness.origins.s3 import S3
-from lab.harness.origins.server import Answer, Asked
+from lab.harness.origins.server import BUCKET, Answer, Asked
 
 UNUSABLE = [r"can't be used", r"can't be listed", r"isn't fetched", r"failed unexpectedly", r"^Traceback"]
 
