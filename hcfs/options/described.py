@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from hcfs.options.mount_options import MountOptions
 from hcfs.options.namespace_options import OPTIONS
 from hcfs.options.schemes import SCHEMES
-from hcfs.options.table import rows
+from hcfs.options.table import Option, rows
+from hcfs.options.values import Word
 
 _MARKED = re.compile(r"(<!-- table: ([a-z ]+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
 
@@ -34,11 +35,16 @@ def _mount_options() -> str:
 
 def _namespace_options(*, of_origin: bool) -> str:
     cells = (
-        (f"`{row.word}`", f"`{row.default}`", row.doc)
+        (f"`{row.word}`", _values(row), row.doc or row.help)
         for row in OPTIONS.values()
         if of_origin == (row.name == "origin" or row.needs == "origin")
     )
-    return _table(("option", "default", "what it says"), cells)
+    return _table(("option", "values, the default first", "what it says"), cells)
+
+
+def _values(row: Option) -> str:
+    words = row.value.words if isinstance(row.value, Word) else row.value.metavar.split("|")
+    return ", ".join(f"`{each}`" for each in dict.fromkeys((row.default, *words)))
 
 
 def _origins() -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 from hcfs.errors import UsageError
 from hcfs.options.mount_words import KERNEL_WORDS, REFUSED, is_word
-from hcfs.options.schemes import SCHEMES
 from hcfs.options.table import Option, option, rows
 from hcfs.options.values import Number, OriginPrefix, Part, Path, Several, Size, Time, Word
 
@@ -26,7 +25,7 @@ class MountOptions:
         Time(zero=False),
         "1s",
         help="longest time for which something visible isn't durable",
-        doc="longest time for which something visible isn't durable; fsync doesn't wait for it",
+        doc="longest time until something visible is durable; `fsync` doesn't wait",
         example="500ms",
     )
     staging_ttl: float = option(
@@ -40,16 +39,14 @@ class MountOptions:
         Time(),
         "30s",
         help="how long a lookup protects from eviction",
-        doc="how long a successful lookup protects a file from eviction (and a third of it more, for which the kernel "
-        "answers by itself)",
+        doc="how long a lookup protects a file from eviction",
         example="5s",
     )
     high_watermark: float = option(
         Part(),
         "95%",
         help="use of the space above which the oldest objects go ...",
-        doc="use of the space above which files are evicted in the background ([when](#eviction), "
-        "[which](eviction.md)) ...",
+        doc="use of the space above which the background evicts ...",
         example="0.97",
     )
     low_watermark: float = option(Part(), "90%", help="... down to this", doc="... down to this", example="80%")
@@ -57,15 +54,14 @@ class MountOptions:
         _DISCARD,
         "off",
         help="batch: tell the device of freed blocks",
-        doc="`batch`: the device is told of freed blocks, in the background; see [below](#freed-space)",
+        doc="`batch`: the device is told of [freed blocks](#freed-space)",
         example="batch",
     )
     memory: int = option(
         Size(least=16 << 20),
         "256M",
         help="buffers for I/O",
-        doc="buffers for I/O: the daemon's memory, apart from its index and, where hundreds of threads write at once, "
-        "from writes that have come in ([dataplane.md](dataplane.md))",
+        doc="buffers for I/O",
         example="1G",
         flag=True,
     )
@@ -73,16 +69,14 @@ class MountOptions:
         Number(1, 1000),
         "12",
         help="failures in a row after which an upload is given up",
-        doc="failures in a row after which an upload in the background is given up and shown as `sync-failed` "
-        "([origins.md](origins.md#writing))",
+        doc="failures in a row after which an upload is given up",
         example="3",
     )
     allow_origin: tuple[str, ...] = option(
         Several(OriginPrefix()),
         "none",
         help="a prefix of the origins that namespaces may have",
-        doc="a prefix of the [origins](origins.md#who-may-and-which-origins) that namespaces may have, as "
-        f"`{SCHEMES[0].forms[0]}`; given once for each. Without it no namespace has one",
+        doc="a prefix of the origins that namespaces may have",
         example="/srv/models",
         several=True,
     )
@@ -90,9 +84,7 @@ class MountOptions:
         _PLANE,
         "auto",
         help="on, off: threads or pyfuse3 serve the hot requests",
-        doc="`on`: threads serve the hot requests, and a mount where they can't is refused; `off`: pyfuse3 serves "
-        "all; `auto`: threads, else pyfuse3 ([dataplane.md](dataplane.md)). Without the option the environment's "
-        "`HCFS_DATA_PLANE` says",
+        doc="who serves the hot requests: threads (`on`), pyfuse3 (`off`)",
         example="off",
         variable="HCFS_DATA_PLANE",
     )
@@ -100,8 +92,7 @@ class MountOptions:
         Path(),
         "none",
         help="where the daemon writes its log",
-        doc="the daemon's log; without it /var/log/hcfs/DIR.log for root, ~/.local/state/hcfs/DIR.log for others, DIR "
-        "with `-` for `/`",
+        doc="the daemon's log, in a file for each directory unless it is named",
         example="/var/log/hcfs.log",
         flag=True,
     )

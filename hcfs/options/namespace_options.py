@@ -26,8 +26,6 @@ OriginOpen = Literal["stream", "whole"]
 WritePolicy = Literal["read-only", "write-through", "write-back"]
 WRITE_POLICIES: tuple[WritePolicy, ...] = ("read-only", "write-through", "write-back")
 
-_NEEDS_LIBRARY = sorted({f"hcfs[{scheme.extra}]" for scheme in SCHEMES if scheme.extra})
-
 
 @dataclass(frozen=True, slots=True)
 class NamespaceOptions:
@@ -37,22 +35,18 @@ class NamespaceOptions:
         Patterns(),
         "*.tmp",
         help="Unfinished files, as '*.tmp,*.incomplete'.",
-        doc="names of unfinished files: they wait for a rename instead of being published at the last close. Patterns "
-        "of fnmatch, separated by commas",
         example="*.tmp,*.incomplete",
     )
     verify: Verify = option(
         Word("read", "open"),
         "read",
         help="read: check what is read; open: check the whole object before open returns.",
-        doc="`read`: what is read is checked; `open`: the whole object is checked before an open returns",
         example="open",
     )
     quota: int | None = option(
         OrNone(Size()),
         "none",
         help="Most bytes of the namespace, or none.",
-        doc="most bytes that the namespace's files may occupy; `none`: no other bound than the device's",
         example="1G",
         none=True,
     )
@@ -60,7 +54,6 @@ class NamespaceOptions:
         OrNone(Size()),
         "none",
         help="Most bytes of each LMCache cache salt, or none.",
-        doc="the same for the files of each LMCache cache salt in it",
         example="64M",
         none=True,
     )
@@ -68,9 +61,6 @@ class NamespaceOptions:
         OriginUrl(),
         "none",
         help=f"Where its files come from: {FORMS}.",
-        doc=", ".join(f"`{form}`" for scheme in SCHEMES for form in scheme.forms)
-        + "; none of others. Those that need a library take "
-        + ", ".join(f"`{extra}`" for extra in _NEEDS_LIBRARY),
         example=SCHEMES[0].example,
         set_by=Setter.DAEMON,
         none=True,
@@ -78,9 +68,7 @@ class NamespaceOptions:
     origin_changes: str | None = option(
         OriginChanges(),
         OriginChanges.IMMUTABLE,
-        help="immutable, or revalidate=SECONDS.",
-        doc="`immutable`: what is on the device counts for ever, without a question to the origin; "
-        "`revalidate=SECONDS`: no open gets what the origin had replaced or removed more than so many seconds before",
+        help="Whether what is cached counts for ever, or is looked at again.",
         example="revalidate=60",
         set_by=Setter.DAEMON,
         none=True,
@@ -89,9 +77,7 @@ class NamespaceOptions:
     origin_check: OriginCheck | None = option(
         Word("etag", "length"),
         "etag",
-        help="What is fetched must agree with: etag or length.",
-        doc="`etag`: what was fetched must have the origin's length and, where the ETag is an MD5, that MD5; `length`: "
-        "the length alone",
+        help="What is fetched must agree with this of the origin.",
         example="length",
         set_by=Setter.DAEMON,
         none=True,
@@ -100,10 +86,7 @@ class NamespaceOptions:
     origin_open: OriginOpen | None = option(
         Word("stream", "whole"),
         "stream",
-        help="An open of what is to be fetched: stream or whole.",
-        doc="when the open of a file that isn't on the device returns, if it has more than 1 MiB. `stream`: once the "
-        "origin has begun to answer, and reads wait for their bytes; `whole`: when the file is here and checked. "
-        "`--verify open` implies `whole`",
+        help="When an open of what is to be fetched returns.",
         example="whole",
         set_by=Setter.DAEMON,
         none=True,
@@ -112,10 +95,7 @@ class NamespaceOptions:
     write_policy: WritePolicy | None = option(
         Word(*WRITE_POLICIES, noun="policy"),
         "read-only",
-        help="read-only, write-through or write-back.",
-        doc="`read-only`: nothing is ever sent to the origin; `write-through`: a close returns when the origin has the "
-        "file; `write-back`: files go there in the background, while new files and removals go on needing an origin "
-        "that answers ([Writing](#writing))",
+        help="Whether, and when, files go to the origin.",
         example="write-back",
         set_by=Setter.DAEMON,
         none=True,

@@ -38,6 +38,8 @@ class Scheme:
     """...and the extra of hcfs that brings it."""
     variables: str = ""
     """What the names of the environment's variables begin with that lead there."""
+    plain: bool = False
+    """An absolute path alone stands for one of its URLs. Of one row."""
     local: bool = False
     """Its URLs name paths of this machine. Then symlinks count, where a mount allows origins."""
 
@@ -102,12 +104,12 @@ SCHEMES = (
         problem=_problem_of_path,
         client="hcfs.origin.directory:DirectoryClient",
         writer="hcfs.origin.directory_writer:DirectoryWriter",
+        plain=True,
         local=True,
     ),
 )
 
-_PLAIN = SCHEMES[-1]
-"""Of an absolute path that stands for itself."""
+(_PLAIN,) = [scheme for scheme in SCHEMES if scheme.plain]
 
 _FORMS = [form for scheme in SCHEMES for form in scheme.forms]
 FORMS = f"{', '.join(_FORMS[:-1])} or {_FORMS[-1]}"

@@ -28,7 +28,7 @@ class Option:
     help: str
     """For `--help`: one line, without the default."""
     doc: str
-    """For the documentation: Markdown of a table's cell."""
+    """For the documentation's table, in Markdown; "" where the help is enough."""
     example: str
     """Another value than the default, as it would be given."""
     set_by: Setter
@@ -79,8 +79,8 @@ def option(
     default: str,
     *,
     help: str,  # noqa: A002  # what it is everywhere
-    doc: str,
     example: str,
+    doc: str = "",
     set_by: Setter = Setter.OWNER,
     none: bool = False,
     needs: str | None = None,

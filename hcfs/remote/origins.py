@@ -23,7 +23,7 @@ from hcfs.filesystem.versions.replaced_names import REPLACED_KEPT, ReplacedNames
 from hcfs.filesystem.versions.version import Name, Versions
 from hcfs.filesystem.volume import Volume
 from hcfs.options.namespace_options import NamespaceOptions
-from hcfs.options.schemes import scheme_of
+from hcfs.options.schemes import problem_of, scheme_of
 from hcfs.origin import Listed, OriginError, OriginUploader, RefusedClient, open_origin, problem_of_client
 from hcfs.remote.allowed_origins import AllowedOrigins
 from hcfs.remote.fetching.ingest import Ingests
@@ -111,7 +111,8 @@ class Origins:
             raise UsageError(f"origin={url} can't be set: {missing} in the daemon's environment")
 
     def _made(self, namespace: int, options: NamespaceOptions, url: str) -> Origin:
-        refusal = self.allowed.refusal(url)
+        # Of what isn't an origin, its fault says more: nothing goes there in any case.
+        refusal = None if problem_of(url) else self.allowed.refusal(url)
         if refusal is not None:
             log.warning("namespace %s is refused: %s", self._name_of(namespace), refusal)
             return Origin(namespace, options, RefusedClient(refusal), None, not_allowed=refusal)

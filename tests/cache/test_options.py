@@ -6,6 +6,7 @@ import pytest
 
 from hcfs.errors import UsageError
 from hcfs.options.namespace_options import OPTIONS, NamespaceOptions, checked, parse
+from hcfs.options.schemes import FORMS
 
 
 def test_defaults() -> None:
@@ -43,7 +44,7 @@ def test_what_is_set_is_what_is_read(option: str, value: str | None, expected: N
     assert (text is None) is (expected == NamespaceOptions())
 
 
-ORIGINS = "give s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, file:///DIRECTORY or /DIRECTORY"
+ORIGINS = f"give {FORMS}"
 REFUSED = {
     ("quota", "much"): "quota=much can't be set: it isn't a size; give one such as 64M or 1G, or none",
     ("quota", "-1"): "quota=-1 can't be set: it isn't a size; give one such as 64M or 1G, or none",

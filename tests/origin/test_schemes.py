@@ -53,7 +53,7 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
 
 def test_each_kind(make_mount: Callable[..., Mount], kind: Kind) -> None:
     kind.put("d/model", content("first"))
-    mount = make_mount(options="lookup_grace=0", size="64M")
+    mount = make_mount(options=f"lookup_grace=0,allow_origin={kind.url}", size="64M")
     hcfs("ns", "create", mount.dir, "there", "--origin", kind.url, "--origin-changes", "revalidate=0")
     there = mount.dir / "there"
     assert os.listdir(there) == ["d"]

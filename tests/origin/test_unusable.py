@@ -17,7 +17,7 @@ from lab.harness.faulty import FaultyDaemon
 from lab.harness.mounts import Mount
 from lab.harness.origins.clients import namespace, origin_status
 from lab.harness.origins.s3 import S3
-from lab.harness.origins.server import Answer, Asked
+from lab.harness.origins.server import BUCKET, Answer, Asked
 
 UNUSABLE = [r"can't be used", r"can't be listed", r"isn't fetched", r"failed unexpectedly", r"^Traceback"]
 
@@ -251,7 +251,7 @@ def test_a_library_that_is_missing_or_broken(
     assert reason in status["origins"]["weights"]["last_error"]
     assert reason in doctor_on(daemon.dir)
     if patch == LIBRARY_IS_MISSING:
-        assert errno_of(os.setxattr, daemon.dir / "new", "user.hcfs.origin", b"s3://bucket/x") == "EINVAL"
+        assert errno_of(os.setxattr, daemon.dir / "new", "user.hcfs.origin", f"s3://{BUCKET}/x".encode()) == "EINVAL"
         assert errno_of(os.getxattr, daemon.dir / "new", "user.hcfs.origin") in ("ENODATA", "ok")
         put(daemon.dir / "new" / "x", b"local as before")
     assert load(kv / "chunk") == b"chunk"
@@ -262,7 +262,10 @@ def test_an_origin_that_only_a_later_version_reads(
     make_mount: Callable[..., Mount], run_daemon: Callable[..., FaultyDaemon], with_origin: Mount
 ) -> None:
     """It was written by that version into the image."""
-    patch = "import hcfs.options.values as o; o.problem_of = lambda url: ''"
+    patch = (
+        "import hcfs.options.values as v, hcfs.remote.allowed_origins as a; v.problem_of = lambda url: ''; "
+        "a.AllowedOrigins.refusal = lambda self, origin: None"
+    )
     daemon = run_daemon(with_origin.source, patch)
     os.setxattr(daemon.dir / "new", "user.hcfs.origin", b"tape://reel/7")
     daemon.process.send_signal(signal.SIGTERM)
