@@ -197,11 +197,16 @@ def too_wide(page: Path) -> list[str]:
     * code blocks;
     * a line that is one word, which can't be broken: an address, a link, code between backquotes, with a mark of a
       list before it;
-    * tables of figures, since a row of figures is looked at as one.
+    * tables of figures, since a row of figures is looked at as one;
+    * tables that the code makes (`hcfs.options.described`).
     """
     wide, tables = [], dict[int, list[str]]()
     rows: list[str] = []
+    made = False
     for number, line in prose(page):
+        made = (made or line.startswith("<!-- table: ")) and not line.startswith("<!-- end of table")
+        if made:
+            continue
         rows = [*rows, line] if line.startswith("|") else []
         if rows:
             tables[number - len(rows) + 1] = rows

@@ -99,7 +99,7 @@ class MountOptions:
     config: str | None = None
     """TOML file that was read."""
     words: tuple[str, ...] = field(default=())
-    """mount(8)'s words, as given."""
+    """Words of mount(8), as given."""
 
     @classmethod
     def parse(cls, words: str = "", *, config: str | None = None, **flags: object) -> MountOptions:

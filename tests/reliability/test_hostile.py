@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,25 +46,35 @@ print(fuzz_parsers.campaign(hostile=True).finish(51, goal=240).counts["inputs"])
 """
 
 
+PEAK = """
+import atexit, os, re
+def _tell_peak():
+    with open("/proc/self/status") as status, open(os.environ["HCFS_TEST_PEAK"], "w") as peak:
+        peak.write(re.search(r"VmHWM:\\s+(\\d+)", status.read())[1])
+atexit.register(_tell_peak)
+"""
+"""The kernel's own count for a child begins with what its parent had in memory when it forked."""
+
+
 def run_limited(program: str, *words: str | Path) -> tuple[int, str, int]:
     """Exit code, what was said on stderr, and the most memory that was resident, in bytes."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, *map(str, words)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    said: list[str] = []
-    assert process.stderr is not None
-    reader = threading.Thread(target=lambda: said.append(process.stderr.read()))  # type: ignore[union-attr]
-    reader.start()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    reader.join()
-    process.stderr.close()
-    return process.returncode, said[0], usage.ru_maxrss << 10
+    with tempfile.NamedTemporaryFile("r") as peak:
+        process = subprocess.Popen(
+            [sys.executable, "-c", PEAK + program, *map(str, words)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HCFS_TEST_PEAK": peak.name},
+        )
+        said: list[str] = []
+        assert process.stderr is not None
+        reader = threading.Thread(target=lambda: said.append(process.stderr.read()))  # type: ignore[union-attr]
+        reader.start()
+        process.wait()
+        reader.join()
+        process.stderr.close()
+        return process.returncode, said[0], int(peak.read() or 0) << 10
 
 
 def look(image: Path) -> dict[str, tuple[int, str]]:
