@@ -43,7 +43,7 @@ class DirectoryWriter:
         those of directories that are made for it, are given as root alone can. OriginError, and nothing changed but
         for these."""
         key, access = outgoing.key, outgoing.access or _new(NEW_FILE)
-        with told(key, self._url), closing(open_root(self._directory)) as root:
+        with told(key, self._url), closing(self._root()) as root:
             head, _, name = key.rpartition("/")
             with closing(self._made(root, head, outgoing.directories)) as parent:
                 etag = self._store_in(parent, name, key, outgoing.size, outgoing.pieces, access)
@@ -51,11 +51,17 @@ class DirectoryWriter:
 
     def delete(self, key: str) -> None:
         """Remove a name; nothing where there is none."""
-        with suppress(NotAtOrigin), told(key, self._url), closing(open_root(self._directory)) as root:
+        with suppress(NotAtOrigin), told(key, self._url), closing(self._root()) as root:
             head, _, name = key.rpartition("/")
             with closing(open_beneath(root, head or ".", os.O_RDONLY | os.O_DIRECTORY, links=False)) as parent:
                 os.unlink(name, dir_fd=parent)
                 os.fsync(parent)
+
+    def _root(self) -> int:
+        """A descriptor of the origin itself. Where that is away, as a share that isn't mounted, nothing is known of its
+        files: OriginError."""
+        with told("", self._url):
+            return open_root(self._directory)
 
     def _store_in(
         self, parent: int, name: str, key: str, size: int, pieces: Callable[[], Iterator[bytes]], access: Access

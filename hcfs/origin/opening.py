@@ -8,8 +8,8 @@ from hcfs.origin.refused_client import RefusedClient
 
 
 def open_origin(url: str, *, fault: str | None = None) -> OriginClient:
-    """The client of an origin, by its URL. Nothing is asked yet. fault: why it can't be used, if that is known; then, and without the
-    library that it needs, everything that is asked is refused."""
+    """The client of an origin, by its URL. Nothing is asked yet. fault: why it can't be used, if that is known; then,
+    and without the library that it needs, everything that is asked is refused."""
     scheme = scheme_of(url)
     problem = fault or ("there are no such origins" if scheme is None else scheme.missing)
     if problem is not None or scheme is None:

@@ -17,7 +17,7 @@ import pytest
 from hcfs.origin import Access, Listed, NotAtOrigin, OriginChanged, OriginError, OriginRefused, OriginUploader, Outgoing
 from hcfs.origin import beneath as beneath_module
 from hcfs.origin.directory import DirectoryClient
-from lab.harness.actors import errno_of, load, put, store
+from lab.harness.actors import errno_of, eventually, load, put, store
 from lab.harness.cli import hcfs
 from lab.harness.mounts import Mount
 from lab.harness.origins.clients import WARNINGS, content, evict_all, origin_status, sync
@@ -237,6 +237,23 @@ def test_a_symlink_of_somebody_elses_lends_nobody_the_daemons_rights(
     assert errno_of(store, there / "theirs" / "d" / "new", b"new") == "EIO"
     assert errno_of(os.unlink, there / "theirs" / "d" / "f") == "EIO"
     assert {path.name: path.read_bytes() for path in (origin / "private").iterdir()} == {"f": SECRET}
+
+
+def test_an_origin_that_is_away_loses_and_removes_nothing(shared: Mount, origin: Path) -> None:
+    """As a share that isn't mounted just now: its files aren't absent, and what is to go there is tried again."""
+    (origin / "f").write_bytes(b"there")
+    through = served(shared, origin, "away", "--write-policy", "write-through")
+    back = served(shared, origin, "away-later", "--write-policy", "write-back")
+    assert load(through / "f") == load(back / "f") == b"there"
+    origin.rename(origin.with_name("elsewhere"))
+    assert errno_of(os.unlink, through / "f") == "EIO"
+    put(back / "f", b"newer")
+    eventually(lambda: sync(shared, back)["objects"][0]["attempts"] > 1, "it is tried again")
+    assert sync(shared, back)["objects"][0]["state"] != "sync-failed"
+    origin.with_name("elsewhere").rename(origin)
+    assert (origin / "f").read_bytes() == load(through / "f") == b"there"
+    hcfs("sync", shared.dir, back.name, "--wait")
+    assert (origin / "f").read_bytes() == b"newer"
 
 
 def test_special_files_are_not_there(shared: Mount, origin: Path) -> None:
