@@ -28,20 +28,20 @@ ORIGIN = {
     "staging": "hcfs.store.staged:Staged.write",
     "publishing": "hcfs.store.publishing:Publishing.publish",
     "whoever waits": "hcfs.remote.fetching.ingest:Ingest.wait",
-    "the writer's upload": "hcfs.origin.directory_writer:DirectoryWriter.store",
+    "the writer's upload": "hcfs.origin.directory_writer:DirectoryWriter.put",
     "the uploader": "hcfs.origin.uploader:OriginUploader.put",
-    "the writer's removal": "hcfs.origin.directory_writer:DirectoryWriter.remove",
+    "the writer's removal": "hcfs.origin.directory_writer:DirectoryWriter.delete",
 }
 KINDS = ["", "KeyboardInterrupt", "RuntimeError"]
 BACKGROUND = [
     "hcfs.store.durability:Durability.flush_touches",
-    "hcfs.filesystem.filesystem:Filesystem.reap",
+    "hcfs.filesystem.versions.housekeeping:Housekeeping.reap",
     "hcfs.cache.cache:Cache.over_high_watermark",
     "hcfs.store.discard:Discards.run",
     "hcfs.daemon.scrubbing:Scrubbing.run",
     "hcfs.frontends.notices:Notifier._entry",
     "hcfs.frontends.notices:Notifier._inode",
-    "hcfs.filesystem.versions.publisher:Publishing._finish_close",
+    "hcfs.filesystem.versions.closing:LocalClosing._finish",
     "hcfs.filesystem.places.control:Control._execute",
 ]
 DEVICE = ["read_into", "write", "flush"]
@@ -177,10 +177,10 @@ def test_in_the_background(make_rig: Callable[..., Rig], kind: str) -> None:
         "Scrubbing.run": lambda: hcfs("scrub", daemon.dir, check=False),
         "Notifier._entry": lambda: hcfs("evict", daemon.dir, "kv", "--all", check=False),
         "Notifier._inode": lambda: os.chmod(rig.kv / "x", 0o600),
-        "Publishing._finish_close": lambda: close_after_a_mapped_write(rig.kv / "mapped"),
+        "LocalClosing._finish": lambda: close_after_a_mapped_write(rig.kv / "mapped"),
         "Control._execute": lambda: hcfs("evict", daemon.dir, "kv", "--all", check=False),
     }
-    waited = ("flush_touches", "Scrubbing.run", "Notifier._inode", "_finish_close")
+    waited = ("flush_touches", "Scrubbing.run", "Notifier._inode", "LocalClosing._finish")
     for target in BACKGROUND:
         put(rig.kv / "x", CONTENT)
         before = daemon.told(target)

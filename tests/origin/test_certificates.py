@@ -157,7 +157,7 @@ def test_a_password_in_an_endpoint_is_said_nowhere(
     url = endpoint.format(password=PASSWORD, signature=SIGNATURE, address=authority.address)
     monkeypatch.setenv("AWS_ENDPOINT_URL", url)
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
-    mount = make_mount()
+    mount = make_mount(options="allow_origin=s3://")
     mount.allow_warnings = WARNINGS
     hcfs("ns", "create", mount.dir, "weights", "--origin", "s3://bucket/x", "--write-policy", "write-through")
     assert errno_of(os.listdir, mount.dir / "weights") == "EIO"
