@@ -131,7 +131,7 @@ def test_it_sees_writes_that_are_not_held_off_while_their_file_is_sealed(monkeyp
 
     monkeypatch.setattr(Staged, "_alone", beside)
     with found():
-        search(first=91)
+        search("rewrite", "edit", "truncate", first=333)
 
 
 def test_it_sees_checksums_of_two_writes_in_one_granule(monkeypatch: pytest.MonkeyPatch) -> None:
