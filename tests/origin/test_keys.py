@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from hcfs.origin import Listed
+from hcfs.remote.listing.origin_found import Found
 from lab.harness.actors import errno_of, load, put, store
 from lab.harness.cli import hcfs
 from lab.harness.mounts import Mount
@@ -222,3 +224,14 @@ def test_such_a_key_at_the_top_fails_the_listing(shared: Mount, s3: S3, bad: str
     error = origin_status(shared, there)["last_error"]
     assert f"{prefix}/{bad[:-1]}" in error
     assert error.endswith("; rename or remove it at the origin")
+
+
+def test_a_size_that_no_file_has_refuses_that_object_alone() -> None:
+    """As a server that isn't well lists it: the kernel's own sizes end there."""
+    found = Found()
+    for key, size in (("d/good", 5), ("d/huge", 1 << 63), ("d/below", -1), ("d/most", (1 << 63) - 1)):
+        found.add(Listed(key, size, 0, '"e"'))
+    found.settle()
+    assert {path[-1]: listed.size for path, listed in found.files.items()} == {b"good": 5, b"most": (1 << 63) - 1}
+    assert set(found.refused) == {(b"d", b"huge"), (b"d", b"below")}
+    assert f"{1 << 63} bytes" in found.refused[b"d", b"huge"]

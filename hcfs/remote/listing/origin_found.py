@@ -8,6 +8,14 @@ from hcfs.remote.listing.remote import split_key
 Path = tuple[bytes, ...]
 
 
+SIZE_END = 1 << 63
+"""Of sizes that the kernel knows."""
+
+
+def _problem_of_size(size: int) -> str:
+    return "" if 0 <= size < SIZE_END else f"no file can have the {size} bytes that it is listed with"
+
+
 class Found:
     """Filled by `add`, page by page; it counts once it is settled."""
 
@@ -33,8 +41,9 @@ class Found:
             return
         path = tuple(parts)
         self.files.pop(path, None)
-        if listed.refused:
-            self.refused[path] = listed.refused
+        refused = listed.refused or _problem_of_size(listed.size)
+        if refused:
+            self.refused[path] = refused
         elif not listed.is_directory:
             self.files[path] = listed
         elif listed.access is None:
