@@ -203,7 +203,7 @@ def test_what_is_missing_is_named(environment: dict[str, str], tmp_path: Path) -
 def test_the_commands_in_the_documentation() -> None:
     """They are all there, and the examples are understood."""
     page = (programs.ROOT / "docs" / "benchmarks.md").read_text()
-    shown = re.findall(r"^\| `tools/lab bench (\w+)` \|", page, re.MULTILINE)
+    shown = re.findall(r"^\* `tools/lab bench (\w+)` ", page, re.MULTILINE)
     assert shown == [*bench_main.COMMANDS]
     examples = re.findall(r"^tools/lab bench (.*?)(?: > .*)?$", page, re.MULTILINE)
     assert len(examples) > 2

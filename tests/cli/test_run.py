@@ -59,7 +59,7 @@ def test_wrong_usage_is_one_sentence_and_2(words: list[str]) -> None:
 def test_what_is_no_size(size: str) -> None:
     result = hcfs("mkfs", "x.img", f"--size={size}", check=False)
     assert result.returncode == 2
-    assert "not a size" in result.stderr
+    assert "it isn't a size; give one such as 64M or 1G" in result.stderr
 
 
 @pytest.mark.parametrize(
