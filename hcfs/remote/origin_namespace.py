@@ -57,11 +57,7 @@ class OriginNamespace:
         return self._files.lookup(origin, parent, name, local, resolve)
 
     def getattr(self, ino: int) -> Entry:
-        remote = self._origins.remote(ino)
-        origin = None if remote is None else self._origins.of(remote.namespace)
-        if remote is None or origin is None:
-            return self._local.getattr(ino)
-        return self._files.entry(origin, remote)
+        return self._files.entry_of_inode(ino) or self._local.getattr(ino)
 
     def readlink(self, ino: int) -> bytes:
         return self._local.readlink(ino)

@@ -126,6 +126,12 @@ class RemoteFiles:
             timeout = min(timeout, origin.revalidate)
         return Entry(remote.ino, self.attributes(remote), timeout, min(timeout, LISTED_ATTR_TIMEOUT))
 
+    def entry_of_inode(self, ino: int) -> Entry | None:
+        """The answer that names an inode; None where it isn't known as a file of an origin's."""
+        remote = self._origins.remote(ino)
+        origin = None if remote is None else self._origins.of(remote.namespace)
+        return None if remote is None or origin is None else self.entry(origin, remote)
+
     def listed_entry(self, origin: Origin, remote: Remote) -> Entry:
         """The same in a listing of its directory."""
         entry = self.entry(origin, remote)

@@ -112,11 +112,7 @@ class SyncedNamespace:
                 self._lookup.keep_pinned(retry, entry.ino)
 
     def getattr(self, ino: int) -> Entry:
-        remote = self._origins.remote(ino)
-        origin = None if remote is None else self._origins.of(remote.namespace)
-        if remote is None or origin is None:
-            return self._local.getattr(ino)
-        return self._files.entry(origin, remote)
+        return self._files.entry_of_inode(ino) or self._local.getattr(ino)
 
     def readlink(self, ino: int) -> bytes:
         return self._local.readlink(ino)
